@@ -1,0 +1,76 @@
+"""Every error this project raises on purpose.
+
+A class exists only where a caller acts differently. Foreign errors are translated once, at the border where
+they appear (``raise … from``); none of ours derives from a foreign class.
+
+* ``DeviceManagerError``
+
+  * ``SettingsError`` – what the person running us must change; all problems at once, exit code 2
+  * ``CollectorError`` – a vendor library as a whole cannot be used
+  * ``DocumentError`` – bytes from a peer are not the document they should be
+  * ``FetchError`` – a peer could not be asked, or refused
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from devicemanager.model.accelerator import CollectorState
+from devicemanager.model.usage import SourceState
+
+FOREIGN_TEXT_LIMIT: Final = 256
+"""Characters of a foreign body that may enter a message: enough to recognise it, too few to carry a secret far."""
+
+
+def excerpt(text: str, limit: int = FOREIGN_TEXT_LIMIT) -> str:
+    """Foreign text as one printable line of at most ``limit`` characters."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * limit]).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+class DeviceManagerError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class SettingsError(DeviceManagerError):
+    """The settings cannot be used.
+
+    Attributes:
+        problems: One sentence each, every problem found, in the order of the settings.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class CollectorError(DeviceManagerError):
+    """A vendor library, driver or collector as a whole is unusable. No card is to blame.
+
+    Attributes:
+        state: The verdict that the snapshot will carry; never ``ok`` or ``starting``.
+        detail: One line for a person.
+    """
+
+    def __init__(self, state: CollectorState, detail: str) -> None:
+        super().__init__(f"{state}: {detail}")
+        self.state = state
+        self.detail = detail
+
+
+class DocumentError(DeviceManagerError):
+    """Bytes that should be a known document are not. The message names the place and the fault."""
+
+
+class FetchError(DeviceManagerError):
+    """A peer (API server, kubelet, device manager) could not be asked, or refused.
+
+    Attributes:
+        state: What ``sources`` will say of that peer.
+        status: The HTTP status, where there was an answer.
+    """
+
+    def __init__(self, state: SourceState, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.state = state
+        self.message = message
+        self.status = status

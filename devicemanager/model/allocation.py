@@ -1,0 +1,54 @@
+"""Which accelerators a pod was given."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Mode(IntEnum):
+    """How a card was given. The annotation carries the number, answers carry the name."""
+
+    NONE = 0
+    EXCLUSIVE = 1
+    SHARED = 2
+    SLICED = 3
+    PARTITIONED = 4
+    VISIBILITY = 5
+
+    @property
+    def label(self) -> str:
+        """The name as answers spell it: ``Exclusive``."""
+        return self.name.capitalize()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedCard:
+    """One card given to one container.
+
+    Attributes:
+        manufacturer: As the allocator spells it (``nvidia``).
+        id: The card's vendor UUID; for a partition, the parent card's.
+        index: The allocator's ordinal, for display only.
+        mode: Numbers the allocator may add later read as ``NONE``, as the existing operator prints them.
+        container: Name of the container that holds it.
+        partition_id: UUID of the partition when ``mode`` is ``PARTITIONED`` and the allocator recorded it.
+    """
+
+    manufacturer: str
+    id: str
+    index: int
+    mode: Mode
+    container: str
+    partition_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """All cards of one pod.
+
+    Attributes:
+        cards: In container order, then in the allocator's order. Not de-duplicated.
+        problem: One line when the annotation, or a part of it, could not be understood; what was understood stays.
+    """
+
+    cards: tuple[AllocatedCard, ...] = ()
+    problem: str | None = None

@@ -1,0 +1,185 @@
+"""What one Instance uses at one moment, and what was asked to find out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from devicemanager.model.accelerator import CollectorState, Figure, Reason
+
+
+class SourceState(StrEnum):
+    """How asking one source ended. Closed; a device manager may also report its collector's own state."""
+
+    OK = "ok"
+    NOT_YET = "not_yet"
+    NOT_SERVED = "not_served"
+    UNKNOWN_POD = "unknown_pod"
+    FORBIDDEN = "forbidden"
+    UNAUTHORIZED = "unauthorized"
+    TIMEOUT = "timeout"
+    UNREACHABLE = "unreachable"
+    INVALID = "invalid"
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """One source that was asked.
+
+    Attributes:
+        name: ``kubelet``, ``metrics.k8s.io``, ``device-manager/<manufacturer>`` or ``allocation``.
+        state: How it ended.
+        age_s: Whole seconds between the measurement and this answer, never negative; None when unknown.
+        message: One line for a person; None when there is nothing to add.
+    """
+
+    name: str
+    state: SourceState | CollectorState
+    age_s: int | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodUsage:
+    """What a kubelet, or metrics.k8s.io, says of one pod. Figures are exact integers or absent with a reason.
+
+    Attributes:
+        cpu_nanocores: CPU in use, in billionths of a core.
+        memory_working_set_bytes: As the kubelet's eviction manager counts it.
+        rootfs_used_bytes: Writable layers of all containers that have not ended.
+        ephemeral_storage_used_bytes: Writable layers, logs and emptyDirs of the pod.
+        measured_at: The oldest time among the blocks that a figure was taken from; None without any.
+        node_time: The node's own time, as its CPU block gives it.
+    """
+
+    cpu_nanocores: Figure
+    memory_working_set_bytes: Figure
+    rootfs_used_bytes: Figure
+    ephemeral_storage_used_bytes: Figure
+    measured_at: datetime | None = None
+    node_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotCard:
+    """One card of a peer's snapshot, in the units of the wire."""
+
+    id: str
+    index: int | None
+    name: str | None
+    memory_mib: Figure
+    memory_usage_mib: Figure
+    memory_utilization_percent: Figure
+    cores_utilization_percent: Figure
+    temperature_celsius: Figure
+    power_usage_watts: Figure
+    unhealthy: bool | Reason
+    unhealthy_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceUsage:
+    """What one container holds on one card, or on one partition of it."""
+
+    pod_uid: str
+    container: str
+    card_id: str
+    memory_used_mib: Figure
+    cores_percent: Figure
+    partition_id: str | None = None
+    memory_total_mib: Figure = Reason.NOT_REPORTED
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSnapshot:
+    """A device manager's snapshot as its reader understands it.
+
+    Attributes:
+        timestamp: When the sender stored it, on its own clock; None for the zero time.
+        period_s: 1..3600; 15 when the document names none or a value outside.
+        node_name: None when the sender does not say (the existing operator never does).
+        state: The collector's state; ``ok`` when the sender does not say.
+        cards: manufacturer -> cards in the sender's order.
+        slices: Per-container shares by manufacturer; None where the document carries no usable section.
+    """
+
+    timestamp: datetime | None
+    period_s: int
+    node_name: str | None
+    state: CollectorState
+    detail: str | None
+    cards: Mapping[str, tuple[SnapshotCard, ...]]
+    slices: Mapping[str, tuple[SliceUsage, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Sums over a pod's containers, each None when no container names it.
+
+    Attributes:
+        cpu_millicores: Rounded up.
+        memory_mib: Rounded up.
+        ephemeral_storage_mib: Rounded up.
+    """
+
+    cpu_millicores: int | None = None
+    memory_mib: int | None = None
+    ephemeral_storage_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorUsage:
+    """One allocated card, or partition, in an answer."""
+
+    id: str
+    manufacturer: str
+    index: int | None
+    name: str | None
+    mode: str
+    memory_mib: Figure
+    memory_usage_mib: Figure
+    memory_utilization_percent: Figure
+    cores_utilization_percent: Figure
+    temperature_celsius: Figure
+    power_usage_watts: Figure
+    unhealthy: bool | Reason
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSample:
+    """One moment of one Instance.
+
+    Attributes:
+        timestamp: The oldest block used; the time of the read when no block was.
+        accelerators: None when nothing is allocated or no source could speak for the cards.
+    """
+
+    timestamp: datetime
+    cpu_usage_nanocores: Figure
+    memory_working_set_mib: Figure
+    rootfs_used_mib: Figure
+    ephemeral_storage_used_mib: Figure
+    accelerators: tuple[AcceleratorUsage, ...]
+    requests: Resources
+    limits: Resources
+    sources: tuple[SourceReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceUsage:
+    """An Instance with its sample: the whole answer.
+
+    Attributes:
+        created_at: When the Instance was created; None where unknown.
+        labels: The Instance's own labels.
+        node_name: Where its pod runs.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    created_at: datetime | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    node_name: str | None = None
+    sample: UsageSample | None = None
