@@ -5,10 +5,10 @@ they appear (``raise … from``); none of ours derives from a foreign class.
 
 * ``DeviceManagerError``
 
-  * ``SettingsError`` – what the person running us must change; all problems at once, exit code 2
-  * ``CollectorError`` – a vendor library as a whole cannot be used
-  * ``DocumentError`` – bytes from a peer are not the document they should be
-  * ``FetchError`` – a peer could not be asked, or refused
+  * ``SettingsError`` - what the person running us must change; all problems at once, exit code 2
+  * ``CollectorError`` - a vendor library as a whole cannot be used
+  * ``DocumentError`` - bytes from a peer are not the document they should be
+  * ``FetchError`` - a peer could not be asked, or refused
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,61 @@
+"""What a collector is: the seam between this project and one vendor library.
+
+A collector runs only inside the process that ``collectors.process`` starts. It may block, crash or be killed at any
+moment; whoever started it copes. It imports its vendor library inside :meth:`Collector.open`, never at module level.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Protocol, runtime_checkable
+
+from devicemanager.model.accelerator import Card, CollectorState, Reading
+
+ENTRY_POINT_GROUP: Final = "devicemanager.collectors"
+"""Third parties register a class implementing :class:`Collector` (no constructor arguments) under this group."""
+
+EXIT_CODES: Final = {
+    CollectorState.FAILED: 1,
+    CollectorState.NO_DEVICES: 70,
+    CollectorState.LIBRARY_MISSING: 71,
+    CollectorState.DRIVER_NOT_LOADED: 72,
+    CollectorState.VERSION_MISMATCH: 73,
+    CollectorState.NO_PERMISSION: 74,
+}
+"""How the collector process ends when the vendor library as a whole is unusable."""
+
+
+@runtime_checkable
+class Collector(Protocol):
+    """One manufacturer's library, opened once and read every period."""
+
+    def open(self) -> None:
+        """Load and initialise the vendor library.
+
+        Raises:
+            devicemanager.errors.CollectorError: The library as a whole is unusable; the process ends with its state.
+        """
+        ...
+
+    def cards(self) -> Iterator[Card]:
+        """The cards that the library counts now, in its order, as far as they are known without touching them.
+
+        Called at the start of each sample. Must not touch a card's driver: ``Card.id`` is filled only with what an
+        earlier sample of this process read.
+
+        Raises:
+            devicemanager.errors.CollectorError: The driver as a whole went away.
+        """
+        ...
+
+    def read(self, card: Card) -> Reading:
+        """Touch one card and read every figure, each on its own: one failing call costs one figure.
+
+        A card that is gone is a reading too (``Reading.unreadable``).
+
+        Raises:
+            devicemanager.errors.CollectorError: The driver as a whole went away.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give everything back. Called at most once, never after a hang."""
+        ...
