@@ -1,7 +1,8 @@
 """What a collector is: the seam between this project and one vendor library.
 
-A collector runs only inside the process that ``collectors.process`` starts. It may block, crash or be killed at any
-moment; whoever started it copes. It imports its vendor library inside :meth:`Collector.open`, never at module level.
+A collector runs only inside the process that ``collectors.process`` starts. It may block, crash or be killed at
+any moment; whoever started it copes. It imports its vendor library inside :meth:`Collector.open`, never at module
+level.
 """
 
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ class Collector(Protocol):
         """Load and initialise the vendor library.
 
         Raises:
-            devicemanager.errors.CollectorError: The library as a whole is unusable; the process ends with its state.
+            devicemanager.errors.CollectorError: The library as a whole is unusable; its state is how the process ends.
         """
         ...
 
