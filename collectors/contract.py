@@ -32,7 +32,7 @@ class Collector(Protocol):
         """Load and initialise the vendor library.
 
         Raises:
-            devicemanager.errors.CollectorError: The library as a whole is unusable; its state is how the process ends.
+            devicemanager.errors.CollectorError: The library as a whole is unusable.
         """
         ...
 
