@@ -1,0 +1,358 @@
+"""Every setting of every program, each defined once, and the only place that reads the environment.
+
+``devicemanager.flags`` derives flags, variables, file keys and help from these models; ``docs/settings.md`` is
+checked against them.
+"""
+
+import ipaddress
+import os
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator
+from typing_extensions import override
+
+from devicemanager.flags import About, Conflict, Settings, checked, load
+from devicemanager.rules.duration import format_duration, parse_duration
+
+SNAPSHOT_PATH: Final = "/monitor/snapshot"
+
+DEFAULT_CARD_TIMEOUT_S: Final = 5.0
+"""Far above what a healthy card takes, and low enough for a restart and the other cards within a period."""
+
+
+class LogFormat(StrEnum):
+    """How a line of the log looks."""
+
+    AUTO = "auto"
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class LogLevel(StrEnum):
+    """The least severe events that are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Output(StrEnum):
+    """What a command that answers once prints."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, float):  # a default, or a value that was read before
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value != 0:
+        raise ValueError(f"has no unit; write for example {value}s")
+    return parse_duration(str(value))
+
+
+def _names(value: object) -> object:
+    """Values separated by commas, or a file's list; empty ones are dropped."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if isinstance(value, (list, tuple)):
+        return tuple(str(item).strip() for item in value if str(item).strip())
+    return value
+
+
+def _between(least_s: float, most_s: float) -> AfterValidator:
+    def check(value: float | None) -> str | None:
+        if value is None or least_s <= value <= most_s:
+            return None
+        return f"must be between {format_duration(least_s)} and {format_duration(most_s)}"
+
+    return AfterValidator(checked(check))
+
+
+def _address_problem(value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return "must be an IP address"
+    return None
+
+
+def _port_problem(value: int) -> str | None:
+    return None if 0 <= value <= 65535 else "must be between 1 and 65535, or 0 for any free port"
+
+
+def _url_problem(value: str) -> str | None:
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme == "https" and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    return None if usable else "must look like https://HOST:PORT"
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Address = Annotated[str | None, AfterValidator(checked(_address_problem))]
+ExistingFile = Annotated[
+    Path | None, AfterValidator(checked(lambda path: None if path is None or path.is_file() else "no such file"))
+]
+ExistingDirectory = Annotated[
+    Path | None,
+    AfterValidator(checked(lambda path: None if path is None or path.is_dir() else "no such directory")),
+]
+
+
+class LogSettings(Settings):
+    """What is written to the log, and how."""
+
+    log_format: Annotated[
+        LogFormat,
+        About("How log lines look: auto writes for people on a terminal, else JSON.", "auto|json|console"),
+    ] = LogFormat.AUTO
+    log_level: Annotated[LogLevel, About("Least severe events to write.", "debug|info|warning|error")] = (
+        LogLevel.INFO
+    )
+
+
+class OutputSettings(Settings):
+    """What a command that answers once prints."""
+
+    output: Annotated[
+        Output, About("What to print: a table for people, or the whole document.", "table|json|yaml", short="o")
+    ] = Output.TABLE
+
+
+class CollectingSettings(Settings):
+    """Whose accelerators are read, and how patiently."""
+
+    manufacturer: Annotated[
+        str,
+        About("Whose accelerators to read: auto finds out on the PCI bus; simulated needs no hardware.", "NAME"),
+    ] = "auto"
+    no_pci_check: Annotated[
+        bool, About("Do not look at the PCI bus before the manufacturer's library is loaded; needs --manufacturer.")
+    ] = False
+    sys_root: Annotated[ExistingDirectory, About("Where the host's /sys is mounted.", "PATH")] = Path("/sys")
+    simulated_scenario: Annotated[
+        ExistingFile,
+        About("Scenario file of the simulated cards.", "PATH", default="two cards built in"),
+    ] = None
+    card_timeout: Annotated[
+        Seconds | None,
+        _between(0.05, 60),
+        About(
+            "How long reading one card may take before its process is killed and the card is left out.",
+            "DURATION",
+            default="half the monitor period, at most 5s",
+        ),
+    ] = None
+    open_timeout: Annotated[
+        Seconds,
+        _between(0.1, 600),
+        About("How long loading the manufacturer's library may take before its process is killed.", "DURATION"),
+    ] = 60.0
+    node_name: Annotated[
+        str | None,
+        About(
+            "Name of the Kubernetes node, given in the snapshot.",
+            "NAME",
+            also_from=("KUBERNETES_NODE_NAME", "NODE_NAME"),
+        ),
+    ] = None
+
+    @override
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if self.no_pci_check and self.manufacturer == "auto":
+            yield Conflict(
+                ("no_pci_check", "manufacturer"),
+                "--no-pci-check: without the PCI bus nothing tells whose accelerators there are; "
+                "name one with --manufacturer",
+            )
+        if self.simulated_scenario is not None and not self.manufacturer.startswith("simulated"):
+            yield Conflict(
+                ("simulated_scenario", "manufacturer"),
+                f"--simulated-scenario: has no effect with --manufacturer={self.manufacturer}; "
+                "drop it, or give --manufacturer=simulated",
+            )
+
+
+class MonitorSettings(CollectingSettings, OutputSettings, LogSettings):
+    """`devicemanager monitor`: one sample, once."""
+
+    @property
+    def card_deadline_s(self) -> float:
+        """Seconds that one card may take."""
+        return self.card_timeout if self.card_timeout is not None else DEFAULT_CARD_TIMEOUT_S
+
+
+class DetectSettings(MonitorSettings):
+    """`devicemanager detect`: what cards there are, once."""
+
+
+class ServerSettings(Settings):
+    """Where a program listens, and who it is there."""
+
+    bind_address: Annotated[
+        Address,
+        About(
+            "IP address to listen on.",
+            "ADDRESS",
+            default="127.0.0.1, or 0.0.0.0 once clients are checked or anyone may read",
+        ),
+    ] = None
+    secure_port: Annotated[
+        int,
+        AfterValidator(checked(_port_problem)),
+        About("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
+    ] = 32443
+    cert_dir: Annotated[
+        ExistingDirectory,
+        About(
+            "Directory with tls.crt and tls.key, followed while running.",
+            "PATH",
+            default="a self-signed pair is made at start",
+        ),
+    ] = None
+    san: Annotated[
+        Names,
+        About("More host names and IP addresses for the self-signed certificate; may be repeated.", "NAME,..."),
+    ] = ()
+    shutdown_timeout: Annotated[
+        Seconds,
+        _between(0, 300),
+        About("How long requests under way may take after a termination signal.", "DURATION"),
+    ] = 5.0
+
+    @override
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if self.san and self.cert_dir is not None:
+            yield Conflict(
+                ("san", "cert_dir"),
+                "--san: names the self-signed certificate and has no effect with --cert-dir; drop one of them",
+            )
+
+
+class ServeSettings(CollectingSettings, ServerSettings, LogSettings):
+    """`devicemanager serve`: the device manager."""
+
+    monitor_period: Annotated[
+        Seconds, _between(1, 3600), About("Time from the start of one sample to the start of the next.", "DURATION")
+    ] = 15.0
+    client_ca_file: Annotated[
+        ExistingFile,
+        About(
+            "Certificates of the authorities whose client certificates may read, followed while running.", "PATH"
+        ),
+    ] = None
+    client_allowed_names: Annotated[
+        Names,
+        About(
+            "Common or alternative names that a client certificate must carry one of; may be repeated.",
+            "NAME,...",
+            default="any name that the client CA vouches for",
+        ),
+    ] = ()
+    allow_anonymous: Annotated[bool, About("Let anyone who can reach the port read the snapshot.")] = False
+
+    @property
+    def address(self) -> str:
+        """The IP address to listen on."""
+        if self.bind_address is not None:
+            return self.bind_address
+        return "0.0.0.0" if self.client_ca_file is not None or self.allow_anonymous else "127.0.0.1"  # noqa: S104 - only so
+
+    @property
+    def card_deadline_s(self) -> float:
+        """Seconds that one card may take: a restart and the other cards must still fit into the period."""
+        return (
+            self.card_timeout
+            if self.card_timeout is not None
+            else min(DEFAULT_CARD_TIMEOUT_S, self.monitor_period / 2)
+        )
+
+    @override
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if self.card_timeout is not None and self.card_timeout >= self.monitor_period:
+            yield Conflict(
+                ("card_timeout", "monitor_period"),
+                f"--card-timeout: {format_duration(self.card_timeout)} must be shorter than "
+                f"--monitor-period ({format_duration(self.monitor_period)})",
+            )
+        if self.client_allowed_names and self.client_ca_file is None:
+            yield Conflict(
+                ("client_allowed_names", "client_ca_file"),
+                "--client-allowed-names: names are only checked with --client-ca-file; give it, or drop the names",
+            )
+        if self.allow_anonymous and self.client_ca_file is not None:
+            yield Conflict(
+                ("allow_anonymous", "client_ca_file"),
+                "--allow-anonymous: would make --client-ca-file pointless; drop one of them",
+            )
+        loopback = ipaddress.ip_address(self.address).is_loopback
+        if not loopback and self.client_ca_file is None and not self.allow_anonymous:
+            yield Conflict(
+                ("bind_address", "client_ca_file", "allow_anonymous"),
+                f"--bind-address={self.address}: anyone who reaches it could read the snapshot; give "
+                "--client-ca-file to require client certificates, or --allow-anonymous to let anyone read",
+            )
+
+
+class SnapshotSettings(OutputSettings, LogSettings):
+    """`devicemanager snapshot`: what a running device manager serves."""
+
+    url: Annotated[
+        str,
+        AfterValidator(checked(_url_problem)),
+        About(
+            f"Address of a device manager, https://HOST:PORT; {SNAPSHOT_PATH} is added where it has no path.",
+            "URL",
+            positional=True,
+        ),
+    ]
+    ca_file: Annotated[
+        ExistingFile,
+        About("Certificates of the authorities to verify the server with.", "PATH", default="the system's"),
+    ] = None
+    cert: Annotated[ExistingFile, About("Client certificate to show, with --key.", "PATH")] = None
+    key: Annotated[ExistingFile, About("Private key of the client certificate.", "PATH")] = None
+    server_name: Annotated[
+        str | None, About("Name to verify the server's certificate for.", "NAME", default="the host of the URL")
+    ] = None
+    insecure: Annotated[bool, About("Do not verify the server; for a look at a machine that you trust.")] = False
+    timeout: Annotated[Seconds, _between(0.1, 600), About("How long the whole answer may take.", "DURATION")] = 10.0
+
+    @property
+    def address(self) -> str:
+        """The URL with its path."""
+        return self.url.rstrip("/") + SNAPSHOT_PATH if urlsplit(self.url).path in ("", "/") else self.url
+
+    @override
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if (self.cert is None) != (self.key is None):
+            yield Conflict(("cert", "key"), "--cert, --key: a client certificate needs both")
+        if self.insecure and self.ca_file is not None:
+            yield Conflict(("insecure", "ca_file"), "--insecure: would make --ca-file pointless; drop one of them")
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def from_process(model: type[S], arguments: Sequence[str]) -> S:
+    """A program's settings from its arguments, this process's environment, its file and the defaults.
+
+    Raises:
+        SettingsError: With every problem found.
+    """
+    return load(model, arguments, os.environ)
