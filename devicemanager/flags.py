@@ -9,7 +9,7 @@ Nothing here reads the environment: it is handed in.
 
 import difflib
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -298,14 +298,3 @@ def _reason(error: Mapping[str, Any]) -> str:
         case _:
             message = str(error["msg"])
             return message[:1].lower() + message[1:]
-
-
-def checked(check: Callable[[Any], str | None]) -> Callable[[Any], Any]:
-    """A pydantic validator from a check that returns what is wrong, or None."""
-
-    def validate(value: Any) -> Any:
-        if (problem := check(value)) is not None:
-            raise ValueError(problem)
-        return value
-
-    return validate

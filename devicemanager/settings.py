@@ -12,11 +12,22 @@ from pathlib import Path
 from typing import Annotated, Final, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator
 from typing_extensions import override
 
-from devicemanager.flags import About, Conflict, Settings, checked, load
-from devicemanager.rules.duration import format_duration, parse_duration
+from devicemanager.flags import About, Conflict, Settings, load
+from devicemanager.rules.duration import format_duration
+from devicemanager.setting_values import (
+    Address,
+    ExistingDirectory,
+    ExistingFile,
+    Names,
+    Seconds,
+    between,
+    checked,
+    port_problem,
+    url_problem,
+)
 
 SNAPSHOT_PATH: Final = "/monitor/snapshot"
 
@@ -47,67 +58,6 @@ class Output(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
-
-
-def _seconds(value: object) -> float:
-    if isinstance(value, float):  # a default, or a value that was read before
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value != 0:
-        raise ValueError(f"has no unit; write for example {value}s")
-    return parse_duration(str(value))
-
-
-def _names(value: object) -> object:
-    """Values separated by commas, or a file's list; empty ones are dropped."""
-    if isinstance(value, str):
-        value = value.split(",")
-    if isinstance(value, (list, tuple)):
-        return tuple(str(item).strip() for item in value if str(item).strip())
-    return value
-
-
-def _between(least_s: float, most_s: float) -> AfterValidator:
-    def check(value: float | None) -> str | None:
-        if value is None or least_s <= value <= most_s:
-            return None
-        return f"must be between {format_duration(least_s)} and {format_duration(most_s)}"
-
-    return AfterValidator(checked(check))
-
-
-def _address_problem(value: str | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        ipaddress.ip_address(value)
-    except ValueError:
-        return "must be an IP address"
-    return None
-
-
-def _port_problem(value: int) -> str | None:
-    return None if 0 <= value <= 65535 else "must be between 1 and 65535, or 0 for any free port"
-
-
-def _url_problem(value: str) -> str | None:
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme == "https" and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    return None if usable else "must look like https://HOST:PORT"
-
-
-Seconds = Annotated[float, BeforeValidator(_seconds)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-Address = Annotated[str | None, AfterValidator(checked(_address_problem))]
-ExistingFile = Annotated[
-    Path | None, AfterValidator(checked(lambda path: None if path is None or path.is_file() else "no such file"))
-]
-ExistingDirectory = Annotated[
-    Path | None,
-    AfterValidator(checked(lambda path: None if path is None or path.is_dir() else "no such directory")),
-]
 
 
 class LogSettings(Settings):
@@ -147,7 +97,7 @@ class CollectingSettings(Settings):
     ] = None
     card_timeout: Annotated[
         Seconds | None,
-        _between(0.05, 60),
+        between(0.05, 60),
         About(
             "How long reading one card may take before its process is killed and the card is left out.",
             "DURATION",
@@ -156,7 +106,7 @@ class CollectingSettings(Settings):
     ] = None
     open_timeout: Annotated[
         Seconds,
-        _between(0.1, 600),
+        between(0.1, 600),
         About("How long loading the manufacturer's library may take before its process is killed.", "DURATION"),
     ] = 60.0
     node_name: Annotated[
@@ -211,7 +161,7 @@ class ServerSettings(Settings):
     ] = None
     secure_port: Annotated[
         int,
-        AfterValidator(checked(_port_problem)),
+        AfterValidator(checked(port_problem)),
         About("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
     ] = 32443
     cert_dir: Annotated[
@@ -228,7 +178,7 @@ class ServerSettings(Settings):
     ] = ()
     shutdown_timeout: Annotated[
         Seconds,
-        _between(0, 300),
+        between(0, 300),
         About("How long requests under way may take after a termination signal.", "DURATION"),
     ] = 5.0
 
@@ -246,7 +196,7 @@ class ServeSettings(CollectingSettings, ServerSettings, LogSettings):
     """`devicemanager serve`: the device manager."""
 
     monitor_period: Annotated[
-        Seconds, _between(1, 3600), About("Time from the start of one sample to the start of the next.", "DURATION")
+        Seconds, between(1, 3600), About("Time from the start of one sample to the start of the next.", "DURATION")
     ] = 15.0
     client_ca_file: Annotated[
         ExistingFile,
@@ -313,7 +263,7 @@ class SnapshotSettings(OutputSettings, LogSettings):
 
     url: Annotated[
         str,
-        AfterValidator(checked(_url_problem)),
+        AfterValidator(checked(url_problem)),
         About(
             f"Address of a device manager, https://HOST:PORT; {SNAPSHOT_PATH} is added where it has no path.",
             "URL",
@@ -330,7 +280,7 @@ class SnapshotSettings(OutputSettings, LogSettings):
         str | None, About("Name to verify the server's certificate for.", "NAME", default="the host of the URL")
     ] = None
     insecure: Annotated[bool, About("Do not verify the server; for a look at a machine that you trust.")] = False
-    timeout: Annotated[Seconds, _between(0.1, 600), About("How long the whole answer may take.", "DURATION")] = 10.0
+    timeout: Annotated[Seconds, between(0.1, 600), About("How long the whole answer may take.", "DURATION")] = 10.0
 
     @property
     def address(self) -> str:

@@ -1,0 +1,90 @@
+"""Kinds of values that settings take: how each is read from text, and what is wrong with one that cannot be.
+
+A check returns what is wrong, as the end of a sentence that begins with what was given; None when nothing is.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator
+
+from devicemanager.rules.duration import format_duration, parse_duration
+
+
+def checked(check: Callable[[Any], str | None]) -> Callable[[Any], Any]:
+    """A pydantic validator from a check."""
+
+    def validate(value: Any) -> Any:
+        if (problem := check(value)) is not None:
+            raise ValueError(problem)
+        return value
+
+    return validate
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, float):  # a default, or a value that was read before
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value != 0:
+        raise ValueError(f"has no unit; write for example {value}s")
+    return parse_duration(str(value))
+
+
+def _names(value: object) -> object:
+    """Values separated by commas, or a file's list; empty ones are dropped."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if isinstance(value, (list, tuple)):
+        return tuple(str(item).strip() for item in value if str(item).strip())
+    return value
+
+
+def between(least_s: float, most_s: float) -> AfterValidator:
+    """Durations from the least to the most, both included."""
+
+    def check(value: float | None) -> str | None:
+        if value is None or least_s <= value <= most_s:
+            return None
+        return f"must be between {format_duration(least_s)} and {format_duration(most_s)}"
+
+    return AfterValidator(checked(check))
+
+
+def _address_problem(value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return "must be an IP address"
+    return None
+
+
+def port_problem(value: int) -> str | None:
+    """For a TCP port to listen on; 0 lets the system choose."""
+    return None if 0 <= value <= 65535 else "must be between 1 and 65535, or 0 for any free port"
+
+
+def url_problem(value: str) -> str | None:
+    """For the address of an HTTPS server."""
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme == "https" and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    return None if usable else "must look like https://HOST:PORT"
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Address = Annotated[str | None, AfterValidator(checked(_address_problem))]
+ExistingFile = Annotated[
+    Path | None, AfterValidator(checked(lambda path: None if path is None or path.is_file() else "no such file"))
+]
+ExistingDirectory = Annotated[
+    Path | None,
+    AfterValidator(checked(lambda path: None if path is None or path.is_dir() else "no such directory")),
+]
