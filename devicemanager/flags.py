@@ -236,23 +236,24 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
 
     found = _Collected()
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        # Scalars stay text, as flags and variables are: no node called 0123 becomes the number 83.
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - builds no objects
     except (OSError, UnicodeDecodeError) as error:
         found.problems.append(f"--config={path}: cannot be read: {getattr(error, 'strerror', None) or error}")
         return found
     except yaml.YAMLError as error:
         found.problems.append(f"--config={path}: is not YAML: {excerpt(str(error))}")
         return found
-    if document is None:
+    if not document:
         return found
     if not isinstance(document, dict):
-        found.problems.append(f"--config={path}: must be a mapping of settings, not {type(document).__name__}")
+        found.problems.append(f"--config={path}: must be a mapping of settings")
         return found
     by_key = {s.key: s for s in settings if s.name != "config" and not s.about.positional}
     for key, value in document.items():
         if (setting := by_key.get(str(key))) is None:
             found.problems.append(f"{path}: {excerpt(str(key))}: unknown setting{_suggestion(str(key), by_key)}")
-        elif value is not None:
+        elif value:
             found.values[setting.name] = Given(value, f"{path}: {setting.key}: {excerpt(str(value))}")
     return found
 

@@ -25,12 +25,9 @@ def checked(check: Callable[[Any], str | None]) -> Callable[[Any], Any]:
     return validate
 
 
-def _seconds(value: object) -> float:
-    if isinstance(value, float):  # a default, or a value that was read before
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value != 0:
-        raise ValueError(f"has no unit; write for example {value}s")
-    return parse_duration(str(value))
+def _seconds(value: object) -> object:
+    """Text becomes seconds; a number is seconds already."""
+    return parse_duration(value) if isinstance(value, str) else value
 
 
 def _names(value: object) -> object:

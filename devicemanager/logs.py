@@ -1,0 +1,94 @@
+"""The log: structured events, configured once per process.
+
+An event is a constant snake_case name of a fact, with its values as keys that carry units. ``docs/log-events.md``
+lists every one, and a test compares. Libraries that log in prose are heard through one event, ``library_message``.
+A log line never fails the code that wrote it, and tracebacks carry no values of variables: those may be secrets.
+"""
+
+import contextlib
+import logging
+from typing import Final, TextIO
+
+import structlog
+from structlog.tracebacks import ExceptionDictTransformer
+from structlog.typing import EventDict, Processor, WrappedLogger
+from typing_extensions import override
+
+from devicemanager.settings import LogFormat, LogLevel
+
+_LEVELS: Final = {
+    LogLevel.DEBUG: logging.DEBUG,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.WARNING: logging.WARNING,
+    LogLevel.ERROR: logging.ERROR,
+}
+
+
+class _Lines:
+    """Writes whole lines to a stream. A reader that went away costs the lines, not the program."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the stream was closed
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    log = debug = info = warn = warning = error = critical = fatal = exception = msg
+
+
+class _LibraryMessages(logging.Handler):
+    """Turns what libraries log into our own event."""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except Exception as error:  # noqa: BLE001 - a library's own format string does not fit its arguments
+            message = f"{record.msg!s} ({error})"
+        log = structlog.get_logger()
+        log.log(record.levelno, "library_message", logger=record.name, message=message, exc_info=record.exc_info)
+
+
+def configure(log_format: LogFormat, log_level: LogLevel, stream: TextIO) -> None:
+    """Set up logging for the whole process. Called once, by the program's entry point.
+
+    Args:
+        log_format: ``auto`` decides by whether ``stream`` is a terminal.
+        log_level: The least severe level to write.
+        stream: A server logs to stdout; a command whose stdout is its answer logs to stderr.
+    """
+    level = _LEVELS[log_level]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            *_renderer(log_format, stream),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: _Lines(stream),
+        cache_logger_on_first_use=False,  # lines are rare, and a logger bound early must see this configuration
+    )
+    logging.captureWarnings(True)
+    logging.root.handlers[:] = [_LibraryMessages()]
+    # What libraries say at debug and info is theirs to know; our own events say what matters there.
+    logging.root.setLevel(max(level, logging.WARNING))
+
+
+def _renderer(log_format: LogFormat, stream: TextIO) -> tuple[Processor, ...]:
+    terminal = stream.isatty()
+    if log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and terminal):
+        return (
+            structlog.dev.ConsoleRenderer(
+                colors=terminal, timestamp_key="time", exception_formatter=structlog.dev.plain_traceback
+            ),
+        )
+    tracebacks = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
+    return (tracebacks, _first_things_first, structlog.processors.JSONRenderer(default=str))
+
+
+def _first_things_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Every line begins alike, so that a column of them can be read."""
+    return {"time": event.pop("time"), "level": event.pop("level"), "event": event.pop("event"), **event}
