@@ -1,0 +1,68 @@
+"""What a collector process writes: one compact JSON object a line, ASCII only.
+
+The reader is ``devicemanager.wire.collector_lines``. Every reading is announced by a ``card`` line before that card
+is touched, so that whoever reads knows which card a call hangs on, or crashed on. This module encodes and nothing
+more; it writes to no descriptor.
+"""
+
+import json
+from typing import Final
+
+from devicemanager.errors import CollectorError
+from devicemanager.model.accelerator import Card, Reading
+
+LINES_VERSION: Final = 1
+"""Raised when a reader of the older lines would misread the newer ones."""
+
+_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
+
+def hello(manufacturer: str, pid: int) -> bytes:
+    """The first line of a process: its library is open."""
+    return _line({"hello": {"v": LINES_VERSION, "manufacturer": manufacturer, "pid": pid}})
+
+
+def begin() -> bytes:
+    """A sample starts."""
+    return b'{"begin":{}}\n'
+
+
+def announcement(card: Card) -> bytes:
+    """This card is touched next. What an earlier sample learned of it is repeated, the rest is null."""
+    return _line({"card": {"index": card.index, "id": card.id, "name": card.name, "pci": card.pci_bus_id}})
+
+
+def reading(reading: Reading) -> bytes:
+    """One card's figures: bytes, percent, degrees Celsius and milliwatts, or the reason for having none."""
+    card = reading.card
+    return _line(
+        {
+            "reading": {
+                "index": card.index,
+                "id": card.id,
+                "name": card.name,
+                "pci": card.pci_bus_id,
+                "memory": reading.memory_total_bytes,
+                "memoryUsed": reading.memory_used_bytes,
+                "cores": reading.cores_percent,
+                "temperature": reading.temperature_celsius,
+                "power": reading.power_milliwatts,
+                "unhealthy": reading.unhealthy_reason,
+                "unread": dict(reading.unread_checks),
+            }
+        }
+    )
+
+
+def end(count: int) -> bytes:
+    """The sample is complete; ``count`` cards exist, those that were not to be touched included."""
+    return _line({"end": {"count": count}})
+
+
+def failed(error: CollectorError) -> bytes:
+    """The last line of a process whose library as a whole cannot be used."""
+    return _line({"failed": {"state": error.state, "detail": error.detail}})
+
+
+def _line(document: dict[str, object]) -> bytes:
+    return _encode(document).encode("ascii") + b"\n"

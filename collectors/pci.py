@@ -1,0 +1,153 @@
+"""Which accelerators are on the PCI bus, told from ``/sys`` alone.
+
+A hint that a manufacturer's collector should run, and the addresses for cards whose library cannot name them; never
+a verdict on health. Reading needs no privilege.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from collectors.registry import MANUFACTURERS
+
+_ACCELERATOR_CLASSES: Final = frozenset({"03", "0b", "12"})
+"""Display controller, processor, processing accelerator: all that cards have been seen to call themselves."""
+
+_DISPLAY: Final = "03"
+_ENCRYPTION: Final = "1080"
+_AMD: Final = "1002"
+_NOT_FOR: Final = {"19e5": frozenset({_DISPLAY})}
+"""Vendor -> classes that are not its accelerators: every Kunpeng server has a Huawei VGA device in its iBMC."""
+
+_ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PciDevice:
+    """One function on the bus that could be an accelerator.
+
+    Attributes:
+        address: ``dddd:bb:dd.f``, lower case.
+        vendor: Four hexadecimal digits.
+        device: Four hexadecimal digits.
+        class_code: Six hexadecimal digits: class, subclass, programming interface.
+        driver: Kernel driver bound to it; None when there is none.
+        integrated: Part of the processor: it shares the host's memory and is no card.
+        virtual_function: A share of another function of this host, which is listed itself.
+    """
+
+    address: str
+    vendor: str
+    device: str
+    class_code: str
+    driver: str | None = None
+    integrated: bool = False
+    virtual_function: bool = False
+
+    @property
+    def passthrough(self) -> bool:
+        """Given away to a virtual machine: this host can read nothing of it."""
+        return self.driver == "vfio-pci"
+
+    @property
+    def ours(self) -> bool:
+        """Whether a collector on this host should be able to read it."""
+        return not (self.passthrough or self.integrated or self.virtual_function)
+
+
+def normalise(address: str) -> str | None:
+    """A PCI address as ``dddd:bb:dd.f`` in lower case, or None if it is none. NVML writes eight domain digits."""
+    match = _ADDRESS.fullmatch(address.strip().lower())
+    if match is None:
+        return None
+    domain, bus, device, function = match.groups()
+    number = int(domain or "0", 16)
+    return f"{number:04x}:{bus}:{device}.{function}"
+
+
+def scan(sys_root: Path = Path("/sys")) -> tuple[PciDevice, ...]:
+    """All candidates of known manufacturers, in order of address; empty where the bus cannot be read.
+
+    Args:
+        sys_root: Where the host's ``/sys`` is.
+    """
+    vendors = {one.pci_vendor_id for one in MANUFACTURERS.values() if one.pci_vendor_id}
+    functions = sorted(_functions(sys_root / "bus" / "pci" / "devices"))
+    classes = {address: class_code for address, _, class_code, _ in functions}
+    return tuple(
+        PciDevice(
+            address=address,
+            vendor=vendor,
+            device=_identifier(path / "device") or "0000",
+            class_code=class_code,
+            driver=_link_name(path / "driver"),
+            integrated=vendor == _AMD and class_code.startswith(_DISPLAY) and _in_processor(address, classes),
+            virtual_function=(path / "physfn").exists(),
+        )
+        for address, vendor, class_code, path in functions
+        if vendor in vendors and _may_be_accelerator(vendor, class_code)
+    )
+
+
+def detect(devices: Iterable[PciDevice]) -> tuple[str, ...]:
+    """Names of the manufacturers that have a card here which this host can read, in alphabetical order."""
+    present = {device.vendor for device in devices if device.ours}
+    return tuple(sorted(one.name for one in MANUFACTURERS.values() if one.pci_vendor_id in present))
+
+
+def addresses(devices: Iterable[PciDevice], manufacturer: str) -> tuple[str, ...]:
+    """Where a manufacturer's readable cards are; empty for a manufacturer that is not on a PCI bus."""
+    known = MANUFACTURERS.get(manufacturer)
+    if known is None or known.pci_vendor_id is None:
+        return ()
+    return tuple(device.address for device in devices if device.ours and device.vendor == known.pci_vendor_id)
+
+
+def _functions(folder: Path) -> Iterator[tuple[str, str, str, Path]]:
+    """Address, vendor, class and folder of each function that is still there when it is read."""
+    try:
+        entries = list(folder.iterdir())
+    except OSError:
+        return
+    for path in entries:
+        address, vendor, class_code = (
+            normalise(path.name),
+            _identifier(path / "vendor"),
+            _identifier(path / "class"),
+        )
+        if address and vendor and class_code:
+            yield address, vendor, class_code, path
+
+
+def _may_be_accelerator(vendor: str, class_code: str) -> bool:
+    kind = class_code[:2]
+    return kind in _ACCELERATOR_CLASSES and kind not in _NOT_FOR.get(vendor, ())
+
+
+def _in_processor(address: str, classes: dict[str, str]) -> bool:
+    """Whether an AMD display function belongs to the processor.
+
+    Its package then carries the processor's security co-processor, which no graphics card has. MI300A, an APU that
+    is sold as an accelerator, calls itself class 12 and never gets here.
+    """
+    package = address.rpartition(".")[0] + "."
+    return any(other.startswith(package) and code.startswith(_ENCRYPTION) for other, code in classes.items())
+
+
+def _identifier(path: Path) -> str | None:
+    """The hexadecimal digits of a one-line file such as ``vendor`` (``0x10de``); None where it cannot be read."""
+    try:
+        content = path.read_bytes()[:16].decode("ascii", "replace").strip().lower()
+    except OSError:
+        return None
+    digits = content.removeprefix("0x")
+    return digits if digits and all(c in "0123456789abcdef" for c in digits) else None
+
+
+def _link_name(path: Path) -> str | None:
+    try:
+        return path.readlink().name
+    except OSError:
+        return None

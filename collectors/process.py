@@ -1,0 +1,232 @@
+"""``python -m collectors NAME``: the only process in which vendor code runs.
+
+It samples for ever and writes the lines of :mod:`collectors.lines` to a private descriptor. Whoever started it
+reads them, and kills it when a call does not come back; nothing in here guards against a hang. It must stay small,
+because it is started anew after each kill: no asyncio, no aiohttp, no pydantic, no vendor library before
+``open()``.
+
+Without ``--fd`` the lines go to standard output, and ``--once`` prints one sample for a person.
+"""
+
+import argparse
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+from collectors import lines, registry, text
+from collectors.contract import EXIT_CODES, Collector
+from collectors.pacing import next_due_s
+from devicemanager.errors import CollectorError, SettingsError, excerpt
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.rules.duration import parse_duration
+
+EXIT_USAGE: Final = 2
+_PR_SET_PDEATHSIG: Final = 1
+_STDOUT: Final = 1
+_STDERR: Final = 2
+
+Emit = Callable[[bytes], None]
+"""Takes whole lines; returns when they are out of this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which cards to touch. A card's key is ``index:<n>``, or its id once this process has read it.
+
+    Attributes:
+        only: When not empty, no other card is touched.
+        skip: Never touched; wins over ``only``.
+    """
+
+    only: frozenset[str] = frozenset()
+    skip: frozenset[str] = frozenset()
+
+    def __contains__(self, card: Card) -> bool:
+        keys = {f"index:{card.index}", card.id}
+        return keys.isdisjoint(self.skip) and not (self.only and keys.isdisjoint(self.only))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one collector until it fails or its reader goes away.
+
+    Returns:
+        0 after ``--once`` or when nobody reads any more, 2 for usage, else one of
+        :data:`collectors.contract.EXIT_CODES`.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        channel = _private_channel(options.fd)
+    except OSError as error:
+        print(f"collectors: --fd {options.fd}: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+    _end_with_parent(channel, started_by_supervisor=options.fd is not None)
+    try:
+        collector = registry.load(options.name, scenario=options.scenario)
+    except SettingsError as error:
+        print(f"collectors: {error}", file=sys.stderr)
+        return EXIT_USAGE
+
+    def emit(data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(channel, rest) :]
+
+    selection = Selection(frozenset(options.only), frozenset(options.skip))
+    for_a_person = options.once and options.fd is None
+    try:
+        collector.open()
+        if for_a_person:
+            emit(text.describe(_read_all(collector, selection)).encode())
+        else:
+            emit(lines.hello(options.name, os.getpid()))
+            _sample_for_ever(collector, selection, emit, period_s=None if options.once else options.period)
+        collector.close()
+    except BrokenPipeError:
+        return 0
+    except CollectorError as error:
+        return _report(error, emit, for_a_person=for_a_person)
+    except Exception as error:  # noqa: BLE001 - the top of the process: a broken collector is a verdict
+        traceback.print_exc()
+        detail = f"the collector raised {type(error).__name__}: {excerpt(str(error))}"
+        return _report(CollectorError(CollectorState.FAILED, detail), emit, for_a_person=for_a_person)
+    return 0
+
+
+def sample(collector: Collector, selection: Selection, emit: Emit) -> None:
+    """One round over all cards: announced, read, written, closed.
+
+    A card's reading and the announcement of the next one leave in one write: that halves how often the reader
+    wakes.
+
+    Raises:
+        CollectorError: There is no card, or the driver as a whole went away. What was read until then is written.
+    """
+    cards = _counted(collector)
+    pending = lines.begin()
+    for card in cards:
+        if card in selection:
+            emit(pending + lines.announcement(card))
+            pending = lines.reading(_read(collector, card))
+    emit(pending + lines.end(len(cards)))
+
+
+def _sample_for_ever(collector: Collector, selection: Selection, emit: Emit, period_s: float | None) -> None:
+    due_s = time.monotonic()
+    while True:
+        sample(collector, selection, emit)
+        if period_s is None:
+            return
+        now_s = time.monotonic()
+        due_s = next_due_s(due_s, now_s, period_s)
+        time.sleep(max(0.0, due_s - now_s))
+
+
+def _read_all(collector: Collector, selection: Selection) -> list[Reading]:
+    return [_read(collector, card) for card in _counted(collector) if card in selection]
+
+
+def _counted(collector: Collector) -> tuple[Card, ...]:
+    cards = tuple(collector.cards())
+    if not cards:
+        raise CollectorError(CollectorState.NO_DEVICES, "the library is in order and counts no card")
+    return cards
+
+
+def _read(collector: Collector, card: Card) -> Reading:
+    try:
+        return collector.read(card)
+    except CollectorError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the border of one card: its fault costs no other card its figures
+        traceback.print_exc()
+        what = f"the collector raised {type(error).__name__}"
+        return Reading.unreadable(card, Reason.TRANSIENT_DRIVER_ERROR, what)
+
+
+def _report(error: CollectorError, emit: Emit, *, for_a_person: bool) -> int:
+    if for_a_person:
+        print(f"collectors: {error}", file=sys.stderr)
+    else:
+        try:
+            emit(lines.failed(error))
+        except BrokenPipeError:
+            return 0
+    return EXIT_CODES.get(error.state, EXIT_CODES[CollectorState.FAILED])
+
+
+def _private_channel(descriptor: int | None) -> int:
+    """The descriptor for our lines, made unreachable for vendor code that prints or starts programs.
+
+    Standard output is pointed at standard error, because C libraries print to descriptor 1 directly. The duplicate
+    is not inherited by what a vendor library executes, so the pipe closes when this process ends.
+    """
+    given = _STDOUT if descriptor is None else descriptor
+    channel = os.dup(given)
+    if given > _STDERR:
+        os.close(given)
+    os.dup2(_STDERR, _STDOUT)
+    return channel
+
+
+def _end_with_parent(channel: int, *, started_by_supervisor: bool) -> None:
+    """Have the kernel kill this process when its parent ends, also while a call hangs.
+
+    A parent that ended before the request was made is found afterwards: by another parent id, or by a pipe that
+    nobody reads.
+    """
+    if started_by_supervisor:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides for us
+    else:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    poll = select.poll()
+    poll.register(channel, 0)
+    nobody_reads = any(events & select.POLLERR for _, events in poll.poll(0))
+    if os.getppid() != parent or nobody_reads:
+        _leave()
+
+
+def _leave() -> NoReturn:
+    os._exit(0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m collectors",
+        description="Sample one manufacturer's accelerators and write one JSON line a card.",
+    )
+    parser.add_argument("name", metavar="NAME", help="manufacturer, as devicemanager serve --manufacturer takes it")
+    parser.add_argument("--period", type=_period_s, default=15.0, help="between samples, 15s or in seconds (15s)")
+    parser.add_argument("--once", action="store_true", help="one sample; without --fd, printed for a person")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="ID", help="touch this card alone: index:<n>"
+    )
+    parser.add_argument(
+        "--skip", action="append", default=[], metavar="ID", help="never touch this card: index:<n>"
+    )
+    parser.add_argument("--fd", type=int, help="descriptor to write to, inherited (standard output)")
+    parser.add_argument("--scenario", type=Path, help="what simulated cards do: docs/simulated.md")
+    return parser
+
+
+def _period_s(written: str) -> float:
+    """Any period above 0: benches and tests go far below what the settings of the device manager allow."""
+    try:
+        period_s = float(written)
+    except ValueError:
+        try:
+            period_s = parse_duration(written)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    if not 0 < period_s <= 86_400:
+        raise argparse.ArgumentTypeError("must be above 0 and at most a day")
+    return period_s

@@ -1,0 +1,112 @@
+"""Typed access to a table of a scenario file, with every problem collected instead of the first one raised."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from devicemanager.rules.duration import parse_duration
+
+_Word = TypeVar("_Word", bound=str)
+
+
+class Table:
+    """One table. Each key is asked for by the method for its kind; what is wrong is noted and the default returned.
+
+    Attributes:
+        problems: One phrase each, shared by all tables of a document, in the order of asking.
+    """
+
+    def __init__(self, content: Mapping[str, Any], place: str, problems: list[str]) -> None:
+        self._content = content
+        self._place = place
+        self._asked: set[str] = set()
+        self.problems = problems
+
+    def has(self, key: str) -> bool:
+        """Whether the key is given at all."""
+        return key in self._content
+
+    def problem(self, key: str, what: str) -> None:
+        """Note that a key's value cannot be used."""
+        self.problems.append(f"{self._place}{key} {what}")
+
+    def text(self, key: str, default: str) -> str:
+        """A string that is not empty."""
+        value = self._take(key, default)
+        if isinstance(value, str) and value.strip():
+            return value
+        self.problem(key, "must be text")
+        return default
+
+    def word(self, key: str, allowed: Sequence[_Word], default: _Word) -> _Word:
+        """One of a closed set of words."""
+        value = self._take(key, default)
+        for candidate in allowed:
+            if candidate == value:
+                return candidate
+        self.problem(key, f"must be one of {', '.join(allowed)}")
+        return default
+
+    def integer(self, key: str, default: int, lowest: int, highest: int) -> int:
+        """A whole number within bounds."""
+        value = self._take(key, default)
+        if isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest:
+            return value
+        self.problem(key, f"must be a whole number of {lowest}..{highest}")
+        return default
+
+    def number(self, key: str, default: float, lowest: float, highest: float) -> float:
+        """A number within bounds."""
+        value = self._take(key, default)
+        if isinstance(value, int | float) and not isinstance(value, bool) and lowest <= value <= highest:
+            return float(value)
+        self.problem(key, f"must be a number of {lowest:g}..{highest:g}")
+        return default
+
+    def seconds(self, key: str, default: float) -> float:
+        """A duration such as ``90s`` or ``1m30s``, in seconds."""
+        value = self._take(key, None)
+        if value is None:
+            return default
+        try:
+            return parse_duration(value if isinstance(value, str) else "")
+        except ValueError:
+            self.problem(key, 'must be a duration such as "1m30s"')
+            return default
+
+    def child(self, key: str) -> "Table":
+        """A table inside this one; an empty one where it is missing."""
+        value = self._take(key, {})
+        if not isinstance(value, Mapping):
+            self.problem(key, "must be a table")
+            value = {}
+        return Table(value, f"{self._place}{key}.", self.problems)
+
+    def children(self, key: str) -> list["Table"]:
+        """An array of tables; empty where it is missing."""
+        value = self._take(key, [])
+        if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+            self.problem(key, "must be an array of tables")
+            return []
+        return [Table(one, f"{self._place}{key}[{position}].", self.problems) for position, one in enumerate(value)]
+
+    def overlaid(self, other: "Table", place: str) -> "Table":
+        """This table with the keys of another in place of its own; tables inside are replaced, not merged."""
+        return Table({**self._content, **other._content}, place, self.problems)
+
+    def flag(self, key: str) -> bool | None:
+        """``true`` or ``false``; None where the key is missing or holds something else, which is left for later."""
+        value = self._content.get(key)
+        if isinstance(value, bool):
+            self._asked.add(key)
+            return value
+        return None
+
+    def finish(self) -> None:
+        """Note every key that nothing asked for: a typing error must not pass for a setting."""
+        for key in self._content:
+            if key not in self._asked:
+                self.problem(key, "is unknown")
+
+    def _take(self, key: str, default: object) -> Any:
+        self._asked.add(key)
+        return self._content.get(key, default)

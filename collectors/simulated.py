@@ -1,0 +1,122 @@
+"""Believable cards without hardware, for trying alerts, dashboards and this project itself.
+
+They are named as simulated wherever they appear: manufacturer ``simulated`` or ``simulated-<x>``, ids ``SIM-…``.
+What they do comes from a scenario (:mod:`collectors.scenario`) and the time alone, so that the same second always
+shows the same figures.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from typing_extensions import override
+
+from collectors.contract import Collector
+from collectors.scenario import Scenario, SimulatedCard, default_scenario, read_scenario
+from devicemanager.errors import CollectorError
+from devicemanager.model.accelerator import Card, Figure, Reading, Reason
+
+_BYTES_PER_MIB: Final = 1 << 20
+_GOLDEN: Final = 0.618034
+"""Successive multiples of it, modulo 1, spread evenly: neighbouring cards are never in step."""
+
+
+def _wall_clock_s() -> float:
+    return time.time_ns() / 1e9
+
+
+def _hang() -> None:
+    while True:
+        time.sleep(3600)
+
+
+class SimulatedCollector(Collector):
+    """The cards of one scenario, which is read again whenever its file changes.
+
+    Args:
+        manufacturer: ``simulated`` or ``simulated-<x>``.
+        path: The scenario file; None for two healthy cards.
+        now_s: Seconds since 1970.
+        hang: Called in place of a read that never returns.
+    """
+
+    def __init__(
+        self,
+        manufacturer: str,
+        path: Path | None = None,
+        *,
+        now_s: Callable[[], float] = _wall_clock_s,
+        hang: Callable[[], None] = _hang,
+    ) -> None:
+        self._manufacturer = manufacturer
+        self._path = path
+        self._now_s = now_s
+        self._hang = hang
+        self._scenario = Scenario(())
+        self._seen: tuple[int, int, int] | None = None
+        self._names: dict[int, SimulatedCard] = {}
+
+    @override
+    def open(self) -> None:
+        if self._path is None:
+            self._scenario = default_scenario(self._manufacturer)
+        self._refresh()
+
+    @override
+    def cards(self) -> Iterator[Card]:
+        self._refresh()
+        for index in range(len(self._scenario.cards)):
+            known = self._names.get(index)
+            yield Card(index, known.id, known.name) if known else Card(index)
+
+    @override
+    def read(self, card: Card) -> Reading:
+        now_s = self._now_s()
+        simulated = self._scenario.cards[card.index]
+        if simulated.hang and simulated.hang.covers(now_s):
+            self._hang()
+        if simulated.lost and simulated.lost.covers(now_s):
+            return Reading.unreadable(card, Reason.LOST, "lost: the scenario says so")
+        self._names[card.index] = simulated
+        return _reading(card.index, simulated, now_s)
+
+    @override
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _refresh(self) -> None:
+        """Follow the file, and fail as a whole while the scenario says so."""
+        if self._path is not None:
+            try:
+                status = os.stat(self._path)
+            except OSError:
+                status = None  # read_scenario says why
+            seen = (status.st_mtime_ns, status.st_size, status.st_ino) if status else None
+            if seen is None or seen != self._seen:
+                self._scenario = read_scenario(self._path, self._manufacturer)
+                self._seen = seen
+                self._names.clear()
+        scenario = self._scenario
+        if scenario.failure and scenario.failing.covers(self._now_s()):
+            raise CollectorError(scenario.failure, scenario.failure_detail)
+
+
+def _reading(index: int, card: SimulatedCard, now_s: float) -> Reading:
+    load = card.load.at(now_s, index * _GOLDEN % 1.0)
+    total = card.memory_mib * _BYTES_PER_MIB
+    unhealthy = card.unhealthy is not None and card.unhealthy.covers(now_s)
+
+    def figure(key: str, value: float) -> Figure:
+        return card.absent.get(key, int(value))
+
+    return Reading(
+        Card(index, card.id, card.name),
+        memory_total_bytes=figure("memory", total),
+        memory_used_bytes=figure("memoryUsed", total * card.memory_used_percent.at(load) / 100),
+        cores_percent=figure("cores", load),
+        temperature_celsius=figure("temperature", card.temperature_celsius.at(load)),
+        power_milliwatts=figure("power", card.power_watts.at(load) * 1000),
+        unhealthy_reason=card.unhealthy_reason if unhealthy else None,
+    )

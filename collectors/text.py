@@ -1,0 +1,39 @@
+"""One sample as a person reads it on a terminal."""
+
+from collections.abc import Sequence
+
+from devicemanager.model.accelerator import Figure, Reading, Reason
+
+_MIB = 1 << 20
+
+
+def describe(readings: Sequence[Reading]) -> str:
+    """A block of lines per card: who it is, its figures with units or why they are absent, and its health."""
+    return "".join(_block(reading) for reading in readings)
+
+
+def _block(reading: Reading) -> str:
+    card = reading.card
+    identity = (card.id or "id not read", card.name or "name not read", card.pci_bus_id)
+    figures = (
+        f"memory {_memory(reading)}",
+        f"compute {_value(reading.cores_percent, '%')}",
+        f"temperature {_value(reading.temperature_celsius, '°C')}",
+        f"power {_value(reading.power_milliwatts, 'W', 1000)}",
+    )
+    checks = (f"check not read: {name} ({reason})" for name, reason in reading.unread_checks.items())
+    health = (f"unhealthy: {reading.unhealthy_reason}" if reading.unhealthy_reason else "healthy", *checks)
+    return (
+        f"{card.index}  {'  '.join(part for part in identity if part)}\n"
+        f"   {', '.join(figures)}\n"
+        f"   {'; '.join(health)}\n"
+    )
+
+
+def _memory(reading: Reading) -> str:
+    used, total = reading.memory_used_bytes, reading.memory_total_bytes
+    return f"{_value(used, 'MiB', _MIB)} used of {_value(total, 'MiB', _MIB)}"
+
+
+def _value(figure: Figure, unit: str, divisor: int = 1) -> str:
+    return f"absent ({figure})" if isinstance(figure, Reason) else f"{figure // divisor} {unit}"
