@@ -67,10 +67,14 @@ class FetchError(DeviceManagerError):
     Attributes:
         state: What ``sources`` will say of that peer.
         status: The HTTP status, where there was an answer.
+        reason: The machine-readable reason of a Kubernetes Status, where the answer was one (``NotFound``).
     """
 
-    def __init__(self, state: SourceState, message: str, *, status: int | None = None) -> None:
+    def __init__(
+        self, state: SourceState, message: str, *, status: int | None = None, reason: str | None = None
+    ) -> None:
         super().__init__(message)
         self.state = state
         self.message = message
         self.status = status
+        self.reason = reason

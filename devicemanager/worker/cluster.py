@@ -1,0 +1,344 @@
+"""The API server's client: raw bytes in and out, bounded in time and size.
+
+Only configuration and credentials come from the official package (see :mod:`devicemanager.worker.credentials`); its
+generated classes are never loaded. Names taken from a caller enter a path through :func:`object_path` alone.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Final, NamedTuple, NoReturn, Protocol, Self
+from urllib.parse import quote
+
+import aiohttp
+import structlog
+from structlog.typing import FilteringBoundLogger
+from typing_extensions import override
+from yarl import URL
+
+from devicemanager import __version__
+from devicemanager.clock import Clock
+from devicemanager.errors import DocumentError, FetchError, SettingsError, excerpt
+from devicemanager.model.usage import SourceState
+from devicemanager.wire import kubernetes
+from devicemanager.worker.credentials import Credentials, CredentialsSource
+from devicemanager.worker.transport import (
+    ERROR_BODY_LIMIT_BYTES,
+    Received,
+    Request,
+    exchange,
+    open_session,
+    start,
+    within,
+)
+
+BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
+"""Default for an answer, and the limit of one watch event."""
+
+RELOAD_INTERVAL_S: Final = 60.0
+"""The kubelet rotates tokens long before they end; a minute is what client-go uses."""
+
+FORCED_RELOAD_PAUSE_S: Final = 1.0
+"""Between two readings forced by a 401: a server that refuses us must not make us read files in a tight loop."""
+
+WATCH_S: Final = 240.0
+"""Seconds after which the server ends a watch, so that a dead connection is noticed within minutes."""
+
+CONNECTIONS: Final = 512
+"""To the API server at once; each carries one request."""
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+
+_log: FilteringBoundLogger = structlog.get_logger()
+
+
+class WatchEvent(NamedTuple):
+    """One change.
+
+    Attributes:
+        type: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``.
+        object: The object as JSON.
+    """
+
+    type: str
+    object: bytes
+
+
+class Cluster(Protocol):
+    """What the product asks of an API server."""
+
+    async def get(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        deadline_s: float = 10.0,
+        limit_bytes: int = BODY_LIMIT_BYTES,
+    ) -> bytes:
+        """The body of a good answer; see :meth:`ClusterClient.fetch` for the errors."""
+        ...
+
+    async def fetch(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        deadline_s: float = 10.0,
+        limit_bytes: int = BODY_LIMIT_BYTES,
+    ) -> Received:
+        """A good answer with its times."""
+        ...
+
+    async def post(self, path: str, body: bytes, *, deadline_s: float = 10.0) -> bytes:
+        """The body of the answer to a JSON document."""
+        ...
+
+    def watch(
+        self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        """Changes since a version, until the server ends the watch."""
+        ...
+
+
+def object_path(prefix: str, *segments: str) -> str:
+    """A path below ``prefix``; each segment a literal of ours or a Kubernetes name, quoted.
+
+    Raises:
+        FetchError: ``not_served`` with status 404 when a segment is no name that Kubernetes gives to anything.
+    """
+    for segment in segments:
+        if not is_name(segment):
+            raise FetchError(
+                SourceState.NOT_SERVED, f"{excerpt(segment, 64)!r} is not a Kubernetes name", status=404
+            )
+    return "/".join([prefix.rstrip("/"), *(quote(segment, safe="") for segment in segments)])
+
+
+def is_name(text: str) -> bool:
+    """Whether Kubernetes accepts it as an object's name (a DNS-1123 subdomain)."""
+    return _NAME.fullmatch(text) is not None and ".." not in text
+
+
+class ClusterClient(Cluster):
+    """One API server, one session. To be entered before use; entering reads the credentials.
+
+    Args:
+        source: Where the credentials come from.
+        clock: For the times of answers.
+        connections: Upper bound of open connections.
+    """
+
+    def __init__(self, source: CredentialsSource, clock: Clock, *, connections: int = CONNECTIONS) -> None:
+        self._source = source
+        self._clock = clock
+        self._connections = connections
+        self._reloading = asyncio.Lock()
+        self._forced_at_s = float("-inf")
+        self._reload_problem: str | None = None
+        self._resources = AsyncExitStack()
+        self._session: aiohttp.ClientSession
+        self._credentials: Credentials
+
+    async def __aenter__(self) -> Self:
+        self._credentials = await asyncio.to_thread(self._source.load)
+        self._session = await self._resources.enter_async_context(
+            open_session(connections=self._connections, user_agent=f"devicemanager/{__version__}")
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._resources.aclose()
+
+    async def follow_credentials(self) -> NoReturn:
+        """Reads the credentials again each minute; one that cannot be read leaves the last good one in use."""
+        while True:
+            await asyncio.sleep(RELOAD_INTERVAL_S)
+            async with self._reloading:
+                await self._reload()
+
+    @override
+    async def get(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        deadline_s: float = 10.0,
+        limit_bytes: int = BODY_LIMIT_BYTES,
+    ) -> bytes:
+        return (await self.fetch(path, params, deadline_s=deadline_s, limit_bytes=limit_bytes)).body
+
+    @override
+    async def fetch(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        deadline_s: float = 10.0,
+        limit_bytes: int = BODY_LIMIT_BYTES,
+    ) -> Received:
+        """A good answer, with the times at which it came.
+
+        Args:
+            path: Absolute and quoted; see :func:`object_path`.
+            params: The query, not quoted.
+            deadline_s: Seconds from now for everything, a second try after a 401 included.
+            limit_bytes: Of the decoded body.
+
+        Raises:
+            FetchError: For any other answer, and for none. ``status`` and ``reason`` are the API server's own.
+        """
+        return await self._ask("GET", path, params, deadline_s=deadline_s, limit_bytes=limit_bytes)
+
+    @override
+    async def post(self, path: str, body: bytes, *, deadline_s: float = 10.0) -> bytes:
+        """Sends a JSON document. Raises as :meth:`fetch` does."""
+        return (await self._ask("POST", path, None, deadline_s=deadline_s, body=body)).body
+
+    @override
+    async def watch(
+        self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        """Changes since a version; ends when the server ends it, which it is asked to do after some minutes.
+
+        To be iterated under :func:`contextlib.aclosing`, so that leaving early closes the connection.
+
+        Raises:
+            FetchError: ``status`` 410 when the version is too old and a list must come first; else as for ``get``.
+        """
+        query = {
+            **(params or {}),
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": f"{WATCH_S:.0f}",
+        }
+        request = self._request("GET", path, query, self._credentials, BODY_LIMIT_BYTES, None, encoding="identity")
+        async with within(WATCH_S + 30), start(self._session, request) as response:
+            if response.status != 200:
+                body = await response.content.read(ERROR_BODY_LIMIT_BYTES)
+                if response.status == 401:
+                    await self._renew(self._credentials)
+                raise refusal(response.status, body)
+            async for line in _lines(response.content, BODY_LIMIT_BYTES):
+                yield _event(line)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        *,
+        deadline_s: float,
+        limit_bytes: int = BODY_LIMIT_BYTES,
+        body: bytes | None = None,
+    ) -> Received:
+        async with within(deadline_s):
+            used = self._credentials
+            received = await self._exchange(self._request(method, path, params, used, limit_bytes, body))
+            if received.status == 401 and (renewed := await self._renew(used)) is not used:
+                received = await self._exchange(self._request(method, path, params, renewed, limit_bytes, body))
+        if not 200 <= received.status < 300:
+            raise refusal(received.status, received.body)
+        return received
+
+    async def _exchange(self, request: Request) -> Received:
+        return await exchange(self._session, request, self._clock)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        credentials: Credentials,
+        limit_bytes: int,
+        body: bytes | None,
+        *,
+        encoding: str = "gzip",
+    ) -> Request:
+        base = str(credentials.server).rstrip("/")
+        headers = {"Accept": "application/json", "Accept-Encoding": encoding}
+        if credentials.authorization is not None:
+            headers["Authorization"] = credentials.authorization
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        return Request(
+            method=method,
+            url=URL(base + path, encoded=True).with_query(params),
+            limit_bytes=limit_bytes,
+            headers=headers,
+            body=body,
+            tls=credentials.tls,
+            server_hostname=credentials.server_hostname,
+            proxy=credentials.proxy,
+        )
+
+    async def _renew(self, refused: Credentials) -> Credentials:
+        """Other credentials than those just refused, if a reading now gives any; else the same object."""
+        async with self._reloading:
+            now_s = self._clock.monotonic()
+            if self._credentials is refused and now_s - self._forced_at_s >= FORCED_RELOAD_PAUSE_S:
+                self._forced_at_s = now_s
+                await self._reload()
+            return self._credentials
+
+    async def _reload(self) -> None:
+        try:
+            self._credentials = await asyncio.to_thread(self._source.load)
+        except SettingsError as error:
+            if str(error) != self._reload_problem:
+                self._reload_problem = str(error)
+                _log.warning("cluster_credentials_unreadable", error=str(error))
+        else:
+            if self._reload_problem is not None:
+                self._reload_problem = None
+                _log.info("cluster_credentials_readable_again")
+
+
+def refusal(status: int, body: bytes) -> FetchError:
+    """What an error answer of the API server means, in the words of its own Status where it sent one."""
+    told = kubernetes.parse_status(body)
+    message = excerpt(told.message if told and told.message else body.decode("utf-8", "replace"))
+    return FetchError(
+        _STATES.get(status, SourceState.UNREACHABLE if status >= 500 else SourceState.INVALID),
+        f"HTTP {status}: {message}" if message else f"HTTP {status}",
+        status=status,
+        reason=told.reason if told else None,
+    )
+
+
+_STATES: Final = {
+    401: SourceState.UNAUTHORIZED,
+    403: SourceState.FORBIDDEN,
+    404: SourceState.NOT_SERVED,
+    408: SourceState.TIMEOUT,
+    429: SourceState.UNREACHABLE,
+    504: SourceState.TIMEOUT,
+}
+
+
+async def _lines(content: aiohttp.StreamReader, limit_bytes: int) -> AsyncIterator[bytes]:
+    pending = bytearray()
+    async for chunk in content.iter_any():
+        pending += chunk
+        *complete, rest = pending.split(b"\n")
+        pending = bytearray(rest)
+        if len(pending) > limit_bytes:
+            raise FetchError(SourceState.INVALID, f"a watch event is longer than {limit_bytes} bytes")
+        for line in complete:
+            if line.strip():
+                yield bytes(line)
+
+
+def _event(line: bytes) -> WatchEvent:
+    try:
+        told = kubernetes.parse_watch_line(line)
+    except DocumentError as error:
+        raise FetchError(SourceState.INVALID, str(error)) from error
+    if told.type == "ERROR":
+        status = kubernetes.parse_status(bytes(told.object))
+        raise refusal(status.code if status and status.code else 500, bytes(told.object))
+    return WatchEvent(told.type, bytes(told.object))

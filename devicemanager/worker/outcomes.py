@@ -1,0 +1,81 @@
+"""How a read ended, as values: each carries the HTTP status that a caller of the API would get."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, TypeAlias
+
+from devicemanager.model.usage import InstanceUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The Instance with its sample; ``usage.sample.sources`` says what is missing and why."""
+
+    status: ClassVar[int] = 200
+    usage: InstanceUsage
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """There is no such Instance."""
+
+    status: ClassVar[int] = 404
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The Instance exists and nothing can be said of its usage now; the message names each source and why."""
+
+    status: ClassVar[int] = 503
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineExceeded:
+    """The caller's time, or ours, ran out before anything could be said."""
+
+    status: ClassVar[int] = 504
+    message: str
+
+
+Outcome: TypeAlias = Answer | NotFound | Unavailable | DeadlineExceeded
+
+
+@dataclass(frozen=True, slots=True)
+class ListOutcome:
+    """Many Instances at once.
+
+    Attributes:
+        items: By namespace, then name. ``sample`` is None where an Instance has no pod of its own on a node.
+        warnings: One line per source that cost rows their figures, bounded in number.
+        resource_version: Of the list of Instances; None where the API server gave none.
+        absences: namespace/name -> why that Instance has no sample.
+    """
+
+    status: ClassVar[int] = 200
+    items: tuple[InstanceUsage, ...]
+    warnings: tuple[str, ...] = ()
+    resource_version: str | None = None
+    absences: Mapping[str, str] = field(default_factory=dict)
+
+
+ListResult: TypeAlias = ListOutcome | Unavailable | DeadlineExceeded
+
+
+class Reader(Protocol):
+    """What a server in front needs of the use case."""
+
+    async def read(self, namespace: str, name: str, *, deadline_s: float | None = None) -> Outcome:
+        """One Instance's current sample. Never raises but for cancellation.
+
+        Args:
+            namespace: As the caller spelled it; a name that Kubernetes would refuse is not found.
+            name: The Instance.
+            deadline_s: Seconds the caller still waits; None for the configured 10. The outcome is there by then.
+        """
+        ...
+
+    async def list(self, namespace: str | None = None, *, deadline_s: float | None = None) -> ListResult:
+        """Every Instance of a namespace, or of all for None, each with its sample. Never raises, as ``read``."""
+        ...

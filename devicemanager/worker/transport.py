@@ -1,0 +1,195 @@
+"""One bounded HTTP exchange with a peer: time, bytes and redirects are limited, and every failure is a FetchError.
+
+The session must come from :func:`open_session`: bodies arrive undecoded, so that what counts against the limit is
+what decompression produced, never what it might produce.
+"""
+
+import asyncio
+import re
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from devicemanager.clock import Clock
+from devicemanager.errors import FetchError, excerpt
+from devicemanager.model.usage import SourceState
+
+ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
+"""Of an error answer: room for any Kubernetes Status, too little to hurt."""
+
+_AGE: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to ask of whom.
+
+    Attributes:
+        url: Complete and already quoted.
+        limit_bytes: Of the decoded body of a good answer.
+        tls: The context to verify with; None for plain HTTP.
+        server_hostname: The name to verify, where it is not the host of the URL.
+        proxy: Only ever from a kubeconfig; the environment is never asked.
+    """
+
+    method: str
+    url: URL
+    limit_bytes: int
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    server_hostname: str | None = None
+    proxy: URL | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A complete answer.
+
+    Attributes:
+        body: Decoded, within the limit.
+        received_at: Our wall clock when the headers were in, aware UTC.
+        received_monotonic_s: Our monotonic clock at the same moment.
+        age_s: The ``Age`` header; None where it is missing or no whole number of seconds.
+        date: The sender's clock, from the ``Date`` header; None where it is missing or malformed.
+    """
+
+    status: int
+    body: bytes
+    content_type: str
+    received_at: datetime
+    received_monotonic_s: float
+    age_s: int | None = None
+    date: datetime | None = None
+
+
+def open_session(*, connections: int, user_agent: str) -> aiohttp.ClientSession:
+    """A session for this module. Its owner closes it. At most ``connections`` are open; further requests wait."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=connections),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+        headers={"User-Agent": user_agent},
+    )
+
+
+@asynccontextmanager
+async def within(deadline_s: float) -> AsyncIterator[None]:
+    """Bounds the block in time and turns every foreign failure in it into a FetchError."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            yield
+    except TimeoutError as error:
+        raise FetchError(SourceState.TIMEOUT, f"no complete answer within {deadline_s:.3g} s") from error
+    except aiohttp.ClientConnectorCertificateError as error:
+        reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        raise FetchError(SourceState.UNREACHABLE, f"certificate not accepted: {excerpt(reason)}") from error
+    except aiohttp.ClientConnectorError as error:
+        # The text of the error itself names the address, which is nobody's business but the log's.
+        raise FetchError(SourceState.UNREACHABLE, f"cannot connect: {_cause(error.os_error)}") from error
+    except aiohttp.ClientPayloadError as error:
+        raise FetchError(SourceState.INVALID, "the body ended early or was garbled") from error
+    except (aiohttp.ClientConnectionError, OSError) as error:
+        raise FetchError(SourceState.UNREACHABLE, "the connection was lost before the answer") from error
+    except aiohttp.ClientError as error:
+        raise FetchError(SourceState.INVALID, f"not HTTP as expected: {excerpt(str(error))}") from error
+
+
+async def exchange(session: aiohttp.ClientSession, request: Request, clock: Clock) -> Received:
+    """Asks once, follows nothing, and reads the whole answer. To be called inside :func:`within`.
+
+    Raises:
+        FetchError: ``invalid`` for a redirect, a body over the limit or one that cannot be decoded.
+    """
+    async with start(session, request) as response:
+        received_at, received_monotonic_s = clock.now(), clock.monotonic()
+        if 300 <= response.status < 400:
+            raise FetchError(SourceState.INVALID, "answered with a redirect", status=response.status)
+        limit = request.limit_bytes if response.status < 400 else ERROR_BODY_LIMIT_BYTES
+        return Received(
+            status=response.status,
+            body=await _read(response, limit),
+            content_type=response.content_type,
+            received_at=received_at,
+            received_monotonic_s=received_monotonic_s,
+            age_s=_age(response.headers.get("Age")),
+            date=_date(response.headers.get("Date")),
+        )
+
+
+@asynccontextmanager
+async def start(session: aiohttp.ClientSession, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+    """The answer's head, its body still to come; an answer not read to its end costs the connection."""
+    async with session.request(
+        request.method,
+        request.url,
+        data=request.body,
+        headers=request.headers,
+        allow_redirects=False,
+        ssl=request.tls if request.tls is not None else True,
+        server_hostname=request.server_hostname,
+        proxy=request.proxy,
+    ) as response:
+        try:
+            yield response
+        except BaseException:
+            response.close()
+            raise
+
+
+async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    if response.content_length is not None and response.content_length > limit_bytes:
+        raise _too_long(limit_bytes)
+    decoder = _decoder(response.headers.get("Content-Encoding", "identity"))
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        room = limit_bytes - len(body)
+        try:
+            body += decoder.decompress(chunk, room + 1) if decoder else chunk
+        except zlib.error as error:
+            raise FetchError(SourceState.INVALID, "the body is not the gzip it claims to be") from error
+        if len(body) > limit_bytes:
+            raise _too_long(limit_bytes)
+    if decoder and not decoder.eof:
+        raise FetchError(SourceState.INVALID, "the compressed body ended early")
+    return bytes(body)
+
+
+def _decoder(encoding: str) -> "zlib._Decompress | None":
+    match encoding.strip().lower():
+        case "identity" | "":
+            return None
+        case "gzip" | "x-gzip":
+            return zlib.decompressobj(wbits=31)
+        case other:
+            raise FetchError(SourceState.INVALID, f"unknown content encoding {excerpt(other, 32)!r}")
+
+
+def _too_long(limit_bytes: int) -> FetchError:
+    return FetchError(SourceState.INVALID, f"the body is longer than {limit_bytes} bytes")
+
+
+def _cause(error: OSError) -> str:
+    return excerpt(error.strerror or type(error).__name__)
+
+
+def _age(header: str | None) -> int | None:
+    text = (header or "").strip()
+    return int(text) if _AGE.fullmatch(text) else None
+
+
+def _date(header: str | None) -> datetime | None:
+    try:
+        return parsedate_to_datetime(header or "").astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
