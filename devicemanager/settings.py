@@ -87,9 +87,7 @@ class CollectingSettings(Settings):
         str,
         About("Whose accelerators to read: auto finds out on the PCI bus; simulated needs no hardware.", "NAME"),
     ] = "auto"
-    no_pci_check: Annotated[
-        bool, About("Do not look at the PCI bus before the manufacturer's library is loaded; needs --manufacturer.")
-    ] = False
+    no_pci_check: Annotated[bool, About("Do not look at the PCI bus at all; needs --manufacturer.")] = False
     sys_root: Annotated[ExistingDirectory, About("Where the host's /sys is mounted.", "PATH")] = Path("/sys")
     simulated_scenario: Annotated[
         ExistingFile,
