@@ -1,0 +1,95 @@
+"""The one thing the node program remembers: the latest snapshot, and its bytes.
+
+The supervisor is its only writer; request handlers read. Both run in one event loop, and each reader takes one
+reference, so it sees one instant and needs no lock. The JSON is encoded once per change, never per request.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from devicemanager.clock import Clock
+from devicemanager.model.accelerator import CollectorState, CollectorStatus, Sample, Snapshot
+from devicemanager.wire.snapshot import encode
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A snapshot as served.
+
+    Attributes:
+        body: The JSON, ending in one newline.
+        etag: A strong entity tag, quotes included; it differs whenever a byte of the body does.
+    """
+
+    body: bytes
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    snapshot: Snapshot
+    document: Document
+    version: int
+
+
+class Holder:
+    """Holds the latest snapshot of one manufacturer."""
+
+    def __init__(self, manufacturer: str, period_s: float, node_name: str | None, clock: Clock) -> None:
+        """Hold a snapshot without a sample, in the state ``starting``.
+
+        Args:
+            manufacturer: The name users know.
+            period_s: Configured seconds between samples.
+            node_name: The Kubernetes node, where it is known.
+            clock: Says when the state of the collector began.
+        """
+        self._clock = clock
+        starting = CollectorStatus(CollectorState.STARTING, since=clock.now())
+        self._held = _hold(Snapshot(manufacturer, period_s, None, starting, node_name), version=0)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is known at this moment."""
+        return self._held.snapshot
+
+    @property
+    def document(self) -> Document:
+        """The same as bytes."""
+        return self._held.document
+
+    @property
+    def version(self) -> int:
+        """How often the snapshot was replaced, from 0. Equal versions are the same snapshot."""
+        return self._held.version
+
+    def age_s(self, now_monotonic_s: float) -> int | None:
+        """Whole seconds since the reading of the held sample began, never negative; None before the first."""
+        sample = self.snapshot.sample
+        return None if sample is None else max(0, int(now_monotonic_s - sample.started_monotonic_s))
+
+    def publish(self, sample: Sample, status: CollectorStatus | None = None) -> None:
+        """Replace the sample.
+
+        Args:
+            sample: The newer sample.
+            status: The verdict that goes with it; ``ok`` if not given, since the time at which ``ok`` began.
+        """
+        if status is None:
+            current = self.snapshot.collector
+            since = current.since if current.state is CollectorState.OK else self._clock.now()
+            status = CollectorStatus(CollectorState.OK, since, restarts=current.restarts)
+        self._swap(replace(self.snapshot, sample=sample, collector=status))
+
+    def report(self, status: CollectorStatus) -> None:
+        """Replace the verdict and keep the sample, which ages. A verdict that says nothing new changes nothing."""
+        if status != self.snapshot.collector:
+            self._swap(replace(self.snapshot, collector=status))
+
+    def _swap(self, snapshot: Snapshot) -> None:
+        self._held = _hold(snapshot, self._held.version + 1)
+
+
+def _hold(snapshot: Snapshot, version: int) -> _Held:
+    body = encode(snapshot)
+    return _Held(snapshot, Document(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'), version)

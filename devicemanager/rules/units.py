@@ -1,0 +1,54 @@
+"""From what libraries and clusters count in to what the documents carry. Integers only: a float loses bytes.
+
+Capacity and use are rounded the same way, up, so that rounding can never show more used than there is, nor nothing
+used where something is.
+"""
+
+from typing import Final
+
+from devicemanager.model.accelerator import Figure, Reason
+
+_MIB: Final = 1 << 20
+_MILLIWATTS: Final = 1000
+_NANOCORES_PER_MILLICORE: Final = 1_000_000
+
+
+def mib_ceil(size_bytes: int) -> int:
+    """Bytes as MiB, rounded up."""
+    return -(-size_bytes // _MIB)
+
+
+def mib(size_bytes: Figure) -> Figure:
+    """A figure in bytes as MiB, rounded up."""
+    return size_bytes if isinstance(size_bytes, Reason) else mib_ceil(size_bytes)
+
+
+def percent_used(used: Figure, total: Figure) -> Figure:
+    """Share of ``total`` in use, 0..100 percent, truncated.
+
+    Both are in the same unit, bytes where they are known. The use's reason comes before the capacity's; a use
+    outside 0..``total`` and a capacity of nothing give ``invalid_data``.
+    """
+    if isinstance(used, Reason):
+        return used
+    if isinstance(total, Reason):
+        return total
+    if total <= 0 or not 0 <= used <= total:
+        return Reason.INVALID_DATA
+    return 100 * used // total
+
+
+def watts(power_milliwatts: Figure) -> Figure:
+    """Milliwatts as watts, truncated."""
+    return power_milliwatts if isinstance(power_milliwatts, Reason) else power_milliwatts // _MILLIWATTS
+
+
+def period_seconds(period_s: float) -> int:
+    """A period as whole seconds, rounded up: 1.5 s is 2, and nothing that samples at all is 0."""
+    whole = int(period_s)
+    return whole if whole == period_s else whole + 1
+
+
+def millicores_ceil(nanocores: int) -> int:
+    """Billionths of a core as thousandths, rounded up."""
+    return -(-nanocores // _NANOCORES_PER_MILLICORE)

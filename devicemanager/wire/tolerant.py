@@ -1,0 +1,125 @@
+"""Fields of documents written by others, read so that what is wrong with one costs nothing else.
+
+A peer may be older, newer, another program, or broken. Each type here turns what it cannot understand into an
+absence instead of an error; which fields a document cannot do without is said where the document is.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic.alias_generators import to_camel
+
+from devicemanager.errors import excerpt
+from devicemanager.model.accelerator import Figure, Reason
+
+LARGEST_INTEGER: Final = (1 << 63) - 1
+"""The largest integer that all readers of JSON in this chain hold exactly."""
+
+_RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+Item = TypeVar("Item", bound=BaseModel)
+
+
+class Document(BaseModel):
+    """A JSON object with camelCase keys; keys that are not known here are a newer peer's, and ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
+
+
+def valid_items(model: type[Item]) -> Callable[[object], list[Item]]:
+    """A validator that keeps the items of an array that are what they should be. A null array is an empty one."""
+
+    def keep(raw: object) -> list[Item]:
+        if raw is None:
+            return []
+        if not isinstance(raw, list):
+            raise ValueError("must be an array")  # noqa: TRY004 - pydantic reports a ValueError, not a TypeError
+        items = []
+        for item in raw:
+            try:
+                items.append(model.model_validate(item))
+            except ValidationError:
+                continue
+        return items
+
+    return keep
+
+
+def item_or_none(model: type[Item]) -> Callable[[object], Item | None]:
+    """A validator that gives None for what is not this object, so that an addition never costs the document."""
+
+    def accept(raw: object) -> Item | None:
+        try:
+            return model.model_validate(raw)
+        except ValidationError:
+            return None
+
+    return accept
+
+
+def _figure(raw: object) -> Figure:
+    if raw is None:
+        return Reason.NOT_REPORTED
+    if not isinstance(raw, int) or isinstance(raw, bool) or not 0 <= raw <= LARGEST_INTEGER:
+        return Reason.INVALID_DATA
+    return raw
+
+
+def _reason(raw: object) -> Reason | None:
+    if raw is None or raw == "":
+        return None
+    try:
+        return Reason(str(raw))
+    except ValueError:
+        return Reason.NOT_REPORTED
+
+
+def _reasons(raw: object) -> dict[str, Reason]:
+    if not isinstance(raw, dict):
+        return {}
+    return {key: reason for key, value in raw.items() if (reason := _reason(value)) is not None}
+
+
+def _flag(raw: object) -> bool | Reason:
+    if raw is None:
+        return Reason.NOT_REPORTED
+    return raw if isinstance(raw, bool) else Reason.INVALID_DATA
+
+
+def _line(raw: object) -> str | None:
+    return excerpt(raw) or None if isinstance(raw, str) else None
+
+
+def _time(raw: object) -> datetime | None:
+    if not isinstance(raw, str) or not _RFC_3339.fullmatch(raw):
+        return None
+    try:
+        moment = datetime.fromisoformat(raw)
+        return None if moment.year == 1 else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+FigureField = Annotated[Figure, PlainValidator(_figure)]
+"""An integer of 0..2^63-1. Null or missing is ``not_reported``, all else ``invalid_data``."""
+
+FlagField = Annotated[bool | Reason, PlainValidator(_flag)]
+"""true or false, with the same two absences."""
+
+ReasonField = Annotated[Reason | None, PlainValidator(_reason)]
+"""Why something is absent; words that are not ours are ``not_reported``. None when nothing is said."""
+
+ReasonsField = Annotated[dict[str, Reason], PlainValidator(_reasons)]
+"""Key -> reason; what is not an object says nothing."""
+
+LineField = Annotated[str | None, PlainValidator(_line)]
+"""One line for a person, printable and short; None for what is not text."""
+
+TimeField = Annotated[datetime | None, PlainValidator(_time)]
+"""RFC 3339 with up to nine decimals, as UTC; None for the zero time of Go programs (year 1) and for all else."""
+
+KeyField = Annotated[str, Field(strict=True, min_length=1, max_length=256)]
+"""What an item is known by. The item is nothing without it."""
