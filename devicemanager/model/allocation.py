@@ -27,7 +27,7 @@ class AllocatedCard:
     Attributes:
         manufacturer: As the allocator spells it (``nvidia``).
         id: The card's vendor UUID; for a partition, the parent card's.
-        index: The allocator's ordinal, for display only.
+        index: The allocator's ordinal, for display only; None where it gives none.
         mode: Numbers the allocator may add later read as ``NONE``, as the existing operator prints them.
         container: Name of the container that holds it.
         partition_id: UUID of the partition when ``mode`` is ``PARTITIONED`` and the allocator recorded it.
@@ -35,7 +35,7 @@ class AllocatedCard:
 
     manufacturer: str
     id: str
-    index: int
+    index: int | None
     mode: Mode
     container: str
     partition_id: str | None = None
@@ -52,3 +52,13 @@ class Allocation:
 
     cards: tuple[AllocatedCard, ...] = ()
     problem: str | None = None
+
+    @property
+    def measured(self) -> tuple[AllocatedCard, ...]:
+        """The cards that an answer lists: those held, not those merely made visible."""
+        return tuple(card for card in self.cards if card.mode is not Mode.VISIBILITY)
+
+    @property
+    def manufacturers(self) -> tuple[str, ...]:
+        """Whose device managers to ask, each once, in order of first appearance."""
+        return tuple(dict.fromkeys(card.manufacturer for card in self.measured))

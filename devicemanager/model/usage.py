@@ -62,8 +62,29 @@ class PodUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerMetrics:
+    """One container of a metrics.k8s.io answer: CPU in nanocores, memory (working set) in bytes."""
+
+    name: str
+    cpu_nanocores: Figure
+    memory_bytes: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class PodMetrics:
+    """A metrics.k8s.io answer for one pod. ``timestamp`` is None where the answer carries none."""
+
+    timestamp: datetime | None
+    containers: tuple[ContainerMetrics, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotCard:
-    """One card of a peer's snapshot, in the units of the wire."""
+    """One card of a peer's snapshot, in the units of the wire.
+
+    Attributes:
+        pci_bus_id: As the sender spells it; None when it does not say.
+    """
 
     id: str
     index: int | None
@@ -76,6 +97,7 @@ class SnapshotCard:
     power_usage_watts: Figure
     unhealthy: bool | Reason
     unhealthy_reason: str | None = None
+    pci_bus_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +114,20 @@ class SliceUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceDevice:
+    """One card whose processes were asked for: a container without a record on it holds a measured nothing.
+
+    Attributes:
+        memory_reason: Why no record of this card carries memory; None when memory was answered.
+        cores_reason: The same for compute.
+    """
+
+    card_id: str
+    memory_reason: Reason | None = None
+    cores_reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PeerSnapshot:
     """A device manager's snapshot as its reader understands it.
 
@@ -102,6 +138,7 @@ class PeerSnapshot:
         state: The collector's state; ``ok`` when the sender does not say.
         cards: manufacturer -> cards in the sender's order.
         slices: Per-container shares by manufacturer; None where the document carries no usable section.
+        slice_devices: The cards those shares were looked for on, by manufacturer.
     """
 
     timestamp: datetime | None
@@ -111,6 +148,45 @@ class PeerSnapshot:
     detail: str | None
     cards: Mapping[str, tuple[SnapshotCard, ...]]
     slices: Mapping[str, tuple[SliceUsage, ...]] | None = None
+    slice_devices: Mapping[str, tuple[SliceDevice, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFailure:
+    """A source that was asked, or could not be, and has nothing to give.
+
+    Attributes:
+        state: Never ``ok``.
+        message: One line for a person.
+    """
+
+    state: SourceState | CollectorState
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodReading:
+    """What a kubelet or metrics.k8s.io answered for one pod.
+
+    Attributes:
+        age_s: Seconds since the measurement (``rules.freshness.age_s``); None when unknown.
+    """
+
+    usage: PodUsage
+    age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReading:
+    """What a device manager answered.
+
+    Attributes:
+        age_s: Seconds since the sample was begun (``rules.freshness.age_s``); None when unknown, which is never
+            fresh.
+    """
+
+    snapshot: PeerSnapshot
+    age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +206,22 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorUsage:
-    """One allocated card, or partition, in an answer."""
+    """One allocated card, or partition, in an answer.
+
+    Attributes:
+        id: The card's vendor UUID; the partition's own for a partition whose UUID is known.
+        manufacturer: As the allocation spells it.
+        index: The allocator's ordinal, for display; None where it gives none.
+        name: The product's name; None where the snapshot does not carry it.
+        mode: How the card was given (``Mode.label``).
+        memory_mib: Capacity of the card, or of the partition.
+        memory_usage_mib: Of the card when it was given whole or shared; of this pod's share or partition otherwise.
+        memory_utilization_percent: Of ``memory_mib``.
+        cores_utilization_percent: Of the card; of the partition for a partition.
+        temperature_celsius: Of the board.
+        power_usage_watts: Of the board.
+        unhealthy: Of the board.
+    """
 
     id: str
     manufacturer: str
@@ -152,7 +243,9 @@ class UsageSample:
 
     Attributes:
         timestamp: The oldest block used; the time of the read when no block was.
-        accelerators: None when nothing is allocated or no source could speak for the cards.
+        accelerators: Sorted by manufacturer, index and id. Empty when nothing is allocated or no source could
+            speak for the cards.
+        sources: One per source asked, in the order kubelet, metrics.k8s.io, device managers, allocation.
     """
 
     timestamp: datetime

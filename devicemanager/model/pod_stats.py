@@ -1,0 +1,80 @@
+"""One pod as its node's kubelet measures it: blocks as they were sent, before any rule has judged them.
+
+Integers here may still be negative or too large; ``rules.kubelet`` turns them into figures or reasons.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class ContainerState(StrEnum):
+    """What a pod's status says of one of its containers."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    """Not started yet, and never ended before."""
+    ENDED = "ended"
+    """Terminated, or waiting to be started again after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuStats:
+    """A ``cpu`` block. None where the key is missing.
+
+    Attributes:
+        time: When it was measured, aware UTC.
+        usage_nanocores: Average over the kubelet's own short window.
+        usage_core_nanoseconds: Cumulative since the container started.
+    """
+
+    time: datetime | None = None
+    usage_nanocores: int | None = None
+    usage_core_nanoseconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """A ``memory`` block. None where the key is missing."""
+
+    time: datetime | None = None
+    working_set_bytes: int | None = None
+    usage_bytes: int | None = None
+    rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskStats:
+    """A ``rootfs`` or ``ephemeral-storage`` block. None where the key is missing."""
+
+    time: datetime | None = None
+    used_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStats:
+    """One container of an entry; a block is None where the kubelet sent none.
+
+    Attributes:
+        name: Not unique: a kubelet may list one container twice, read at two moments.
+        started_at: None for a container that never started.
+    """
+
+    name: str
+    started_at: datetime | None = None
+    cpu: CpuStats | None = None
+    memory: MemoryStats | None = None
+    rootfs: DiskStats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodStats:
+    """One pod's entry in ``/stats/summary``. ``uid`` is the ``config.hash`` for a static pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    containers: tuple[ContainerStats, ...] = ()
+    cpu: CpuStats | None = None
+    memory: MemoryStats | None = None
+    ephemeral_storage: DiskStats | None = None

@@ -1,0 +1,57 @@
+"""How old a peer's figures are, whatever its clock says, and when they are too old to be shown.
+
+Two clocks are never subtracted where there is a way around it: the sender's own ``Age`` comes first, then two times
+of the sender's own clock, and only then the reader's.
+"""
+
+from datetime import datetime
+from typing import Final
+
+DEFAULT_PERIOD_S: Final = 15
+"""What a period counts as that a document does not name, or names outside 1..3600 seconds."""
+
+LONGEST_PERIOD_S: Final = 3600
+
+STALE_AFTER_PERIODS: Final = 3
+"""A sample may miss two rounds and still be shown; exactly three periods old is fresh."""
+
+
+def age_s(
+    *,
+    timestamp: datetime | None,
+    now: datetime,
+    held_s: float = 0.0,
+    age_header_s: float | None = None,
+    date: datetime | None = None,
+) -> float | None:
+    """Seconds between a measurement and now.
+
+    Args:
+        timestamp: When the sender says it measured, on the sender's clock; None for the zero time.
+        now: The reader's wall clock at this moment.
+        held_s: Seconds since the reader received the answer, on the reader's monotonic clock.
+        age_header_s: The ``Age`` header: seconds since the reading began, on the sender's monotonic clock.
+        date: The ``Date`` header: the sender's wall clock when it answered.
+
+    Returns:
+        Never negative; None for a measurement without a time, which nothing makes fresh.
+    """
+    if timestamp is None:
+        return None
+    if age_header_s is not None:
+        age = age_header_s + held_s
+    elif date is not None:
+        age = (date - timestamp).total_seconds() + held_s
+    else:
+        age = (now - timestamp).total_seconds()
+    return max(age, 0.0)
+
+
+def effective_period_s(period_s: int | None) -> int:
+    """The period to judge by: the one named, if it lies in 1..3600 seconds, else 15."""
+    return period_s if period_s is not None and 1 <= period_s <= LONGEST_PERIOD_S else DEFAULT_PERIOD_S
+
+
+def is_stale(age: float | None, period_s: int | None) -> bool:
+    """Whether a sample is too old to be shown: older than three of its own periods, or of unknown age."""
+    return age is None or age > STALE_AFTER_PERIODS * effective_period_s(period_s)

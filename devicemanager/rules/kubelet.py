@@ -1,0 +1,206 @@
+"""What one kubelet entry says a pod uses: each figure summed in full, or absent with a reason.
+
+A container that has ended leaves every sum; any other unknown makes that sum absent, because a sum with a hole
+looks like a smaller pod. Times are compared only with the node's own, so no clock skew matters.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Final
+
+from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.pod_stats import (
+    ContainerState,
+    ContainerStats,
+    CpuStats,
+    DiskStats,
+    MemoryStats,
+    PodStats,
+)
+from devicemanager.model.usage import PodUsage
+from devicemanager.rules.quantity import INT64_MAX
+
+STALE_AFTER: Final = timedelta(minutes=2)
+"""How far a CPU or memory block may lie behind the node's own CPU block; kubelets refresh both every 10 to 20 s."""
+
+DISK_STALE_AFTER: Final = timedelta(minutes=5)
+"""The same for disk blocks, which kubelets refresh every minute or so, more slowly on a full disk."""
+
+PRECEDENCE: Final = (Reason.INVALID_DATA, Reason.STALE, Reason.NOT_YET, Reason.NOT_REPORTED)
+"""Of several reasons for one absent sum the first in this order is given, whatever the order of the containers."""
+
+NO_STATES: Final[Mapping[str, ContainerState]] = MappingProxyType({})
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """What one block, or a sum of blocks, says.
+
+    Attributes:
+        time: Of the oldest block in it.
+        carried: Whether the figure was there at all, usable or not.
+    """
+
+    figure: Figure
+    time: datetime | None = None
+    carried: bool = True
+
+
+def pod_usage(
+    pod: PodStats, *, node_time: datetime | None, states: Mapping[str, ContainerState] = NO_STATES
+) -> PodUsage:
+    """The pod's usage.
+
+    CPU and memory come from the pod's own block, which counts what runs beside the containers too, and from the sum
+    over the containers where that block does not carry the figure. Root file systems exist per container only,
+    ephemeral storage per pod only.
+
+    Args:
+        pod: The kubelet's entry.
+        node_time: The time of the node's own CPU block; None where the kubelet gives none, and nothing is stale.
+        states: Container name -> state, from the pod's status. Its blocks judge a container that it does not name.
+    """
+    judge = _Judge(node_time)
+    live = _Live.of(pod.containers, states)
+    cpu = live.unless_carried(judge.cpu(pod.cpu), lambda stats: judge.cpu(stats.cpu))
+    memory = live.unless_carried(judge.memory(pod.memory), lambda stats: judge.memory(stats.memory))
+    rootfs = live.sum(lambda stats: judge.disk(stats.rootfs))
+    ephemeral = judge.disk(pod.ephemeral_storage)
+    return PodUsage(
+        cpu_nanocores=cpu.figure,
+        memory_working_set_bytes=memory.figure,
+        rootfs_used_bytes=rootfs.figure,
+        ephemeral_storage_used_bytes=ephemeral.figure,
+        measured_at=_oldest((cpu, memory, rootfs, ephemeral)),
+        node_time=node_time,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Turns one block into a figure or a reason."""
+
+    node_time: datetime | None
+
+    def cpu(self, block: CpuStats | None) -> _Measure:
+        if block is None:
+            return _missing()
+        if block.usage_nanocores is None:
+            return _missing(not_yet=block.time is None or block.usage_core_nanoseconds is not None)
+        return self._measure(block.usage_nanocores, block.time, STALE_AFTER)
+
+    def memory(self, block: MemoryStats | None) -> _Measure:
+        if block is None:
+            return _missing()
+        if block.working_set_bytes is None:
+            return _missing(not_yet=block.time is None)
+        if not (block.working_set_bytes or block.usage_bytes or block.rss_bytes):
+            # Nothing that runs has no memory at all: some kubelets write zeros for what they could not read.
+            return _Measure(Reason.INVALID_DATA, carried=False)
+        return self._measure(block.working_set_bytes, block.time, STALE_AFTER)
+
+    def disk(self, block: DiskStats | None) -> _Measure:
+        if block is None:
+            return _missing()
+        if block.used_bytes is None:
+            return _missing(not_yet=block.time is None)
+        return self._measure(block.used_bytes, block.time, DISK_STALE_AFTER)
+
+    def _measure(self, value: int, time: datetime | None, limit: timedelta) -> _Measure:
+        if not 0 <= value <= INT64_MAX:
+            return _Measure(Reason.INVALID_DATA)
+        if self.node_time is not None and time is not None and self.node_time - time > limit:
+            return _Measure(Reason.STALE)
+        return _Measure(value, time)
+
+
+def _missing(*, not_yet: bool = False) -> _Measure:
+    return _Measure(Reason.NOT_YET if not_yet else Reason.NOT_REPORTED, carried=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """The containers that have not ended.
+
+    Attributes:
+        containers: Each once, as the newest of its entries gives it.
+        gap: Why a sum over them is not the whole pod; None when it is.
+    """
+
+    containers: Sequence[ContainerStats]
+    gap: Reason | None
+
+    @classmethod
+    def of(cls, containers: Iterable[ContainerStats], states: Mapping[str, ContainerState]) -> "_Live":
+        listed = _newest(containers)
+        live = [stats for name, stats in listed.items() if not _has_ended(stats, states.get(name))]
+        if any(state is ContainerState.RUNNING and name not in listed for name, state in states.items()):
+            return cls(live, Reason.NOT_YET)
+        if live:
+            return cls(live, None)
+        return cls(live, Reason.NOT_YET if ContainerState.WAITING in states.values() else Reason.NOT_REPORTED)
+
+    def unless_carried(self, of_pod: _Measure, of_container: Callable[[ContainerStats], _Measure]) -> _Measure:
+        """The pod's own measure, or the sum over the containers where the pod's block does not carry it."""
+        if of_pod.carried:
+            return of_pod
+        summed = self.sum(of_container)
+        if isinstance(summed.figure, Reason) and isinstance(of_pod.figure, Reason):
+            return _Measure(_first((summed.figure, of_pod.figure)))
+        return summed
+
+    def sum(self, of_container: Callable[[ContainerStats], _Measure]) -> _Measure:
+        """The sum over the containers, absent when any of them is."""
+        measures = [of_container(stats) for stats in self.containers]
+        reasons = [measure.figure for measure in measures if isinstance(measure.figure, Reason)]
+        if self.gap is not None:
+            reasons.append(self.gap)
+        if reasons:
+            return _Measure(_first(reasons))
+        total = sum(measure.figure for measure in measures if not isinstance(measure.figure, Reason))
+        return _Measure(total, _oldest(measures)) if total <= INT64_MAX else _Measure(Reason.INVALID_DATA)
+
+
+def _newest(containers: Iterable[ContainerStats]) -> dict[str, ContainerStats]:
+    """Each container once, by name: kubelets may list one twice, restarted or read again a moment later."""
+    newest: dict[str, ContainerStats] = {}
+    for stats in containers:
+        known = newest.get(stats.name)
+        if known is None or _recency(stats) > _recency(known):
+            newest[stats.name] = stats
+    return newest
+
+
+def _recency(stats: ContainerStats) -> tuple[datetime, datetime, str]:
+    blocks = (stats.cpu, stats.memory, stats.rootfs)
+    times = [block.time for block in blocks if block is not None and block.time is not None]
+    # The text settles which of two entries of the same moment counts, so that their order does not.
+    return stats.started_at or _EPOCH, max(times, default=_EPOCH), str(stats)
+
+
+def _has_ended(stats: ContainerStats, state: ContainerState | None) -> bool:
+    """Whether a container has no part in the pod's use now.
+
+    The status knows best of a container that runs or has ended. Of any other the blocks tell: one that has consumed
+    no CPU time and holds no memory has ended or never begun, even when a last CPU rate is still written.
+    """
+    if state is ContainerState.ENDED:
+        return True
+    if state is ContainerState.RUNNING:
+        return False
+    cpu, memory = stats.cpu or CpuStats(), stats.memory or MemoryStats()
+    consumed = cpu.usage_nanocores if cpu.usage_core_nanoseconds is None else cpu.usage_core_nanoseconds
+    return not consumed and not memory.working_set_bytes
+
+
+def _first(reasons: Iterable[Reason]) -> Reason:
+    return min(reasons, key=PRECEDENCE.index)
+
+
+def _oldest(measures: Iterable[_Measure]) -> datetime | None:
+    times = (measure.time for measure in measures if not isinstance(measure.figure, Reason))
+    return min((time for time in times if time is not None), default=None)

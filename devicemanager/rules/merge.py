@@ -1,0 +1,174 @@
+"""The one decision that makes an answer: an allocation, what each source said, and now -> one sample.
+
+Pure, and the gate through which every figure passes: only this pod's usage, only this pod's cards, each figure
+measured or absent with its reason, and one line per source asked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.allocation import Allocation
+from devicemanager.model.usage import (
+    AcceleratorUsage,
+    PodReading,
+    PodUsage,
+    Resources,
+    SnapshotReading,
+    SourceFailure,
+    SourceReport,
+    SourceState,
+    UsageSample,
+)
+from devicemanager.rules import cards
+from devicemanager.rules.freshness import STALE_AFTER_PERIODS, effective_period_s, is_stale
+from devicemanager.rules.units import mib
+
+KUBELET: Final = "kubelet"
+METRICS_SERVER: Final = "metrics.k8s.io"
+ALLOCATION: Final = "allocation"
+
+PodOutcome: TypeAlias = PodReading | SourceFailure
+SnapshotOutcome: TypeAlias = SnapshotReading | SourceFailure
+
+NO_SNAPSHOTS: Final[Mapping[str, SnapshotOutcome]] = MappingProxyType({})
+
+_REASONS: Final[Mapping[SourceState | CollectorState, Reason]] = {
+    SourceState.NOT_YET: Reason.NOT_YET,
+    SourceState.FORBIDDEN: Reason.PERMISSION,
+    SourceState.UNAUTHORIZED: Reason.PERMISSION,
+    SourceState.TIMEOUT: Reason.TIMEOUT,
+    SourceState.INVALID: Reason.INVALID_DATA,
+    SourceState.STALE: Reason.STALE,
+}
+"""What a failed source costs its figures; any other failure leaves them ``not_reported``."""
+
+
+_NOT_ASKED: Final = SourceFailure(SourceState.NOT_SERVED, "no device manager of this manufacturer was found")
+
+
+def device_manager(manufacturer: str) -> str:
+    """The name of a manufacturer's device manager among the sources."""
+    return f"device-manager/{manufacturer}"
+
+
+def merge(
+    *,
+    now: datetime,
+    pod_uid: str,
+    allocation: Allocation,
+    kubelet: PodOutcome,
+    metrics_server: PodOutcome | None = None,
+    device_managers: Mapping[str, SnapshotOutcome] = NO_SNAPSHOTS,
+    requests: Resources | None = None,
+    limits: Resources | None = None,
+) -> UsageSample:
+    """One pod's sample.
+
+    Args:
+        now: The reader's wall clock.
+        pod_uid: The pod's own UID, as the API server gives it; slices are matched by it.
+        allocation: The pod's cards.
+        kubelet: What its node's kubelet said of this pod.
+        metrics_server: What metrics.k8s.io said of it; None when it was not asked. Used only without the kubelet.
+        device_managers: Manufacturer -> what its device manager on the pod's node said. Those whose manufacturer
+            is not in the allocation are ignored; one that is missing counts as not served.
+        requests: Sums over the pod's containers.
+        limits: Sums over the pod's containers.
+
+    Returns:
+        The sample. The order of nothing that goes in matters, and a failing source changes no other's figure.
+    """
+    usage = _usage(kubelet, metrics_server)
+    groups = [
+        _group(manufacturer, pod_uid, allocation, device_managers.get(manufacturer, _NOT_ASKED))
+        for manufacturer in allocation.manufacturers
+    ]
+    times = [usage.measured_at, *(group.measured_at for group in groups)]
+    return UsageSample(
+        timestamp=min((time for time in times if time is not None), default=now),
+        cpu_usage_nanocores=usage.cpu_nanocores,
+        memory_working_set_mib=mib(usage.memory_working_set_bytes),
+        rootfs_used_mib=mib(usage.rootfs_used_bytes),
+        ephemeral_storage_used_mib=mib(usage.ephemeral_storage_used_bytes),
+        accelerators=tuple(sorted((entry for group in groups for entry in group.entries), key=_order)),
+        requests=requests or Resources(),
+        limits=limits or Resources(),
+        sources=(
+            _pod_report(KUBELET, kubelet),
+            *(() if metrics_server is None else (_pod_report(METRICS_SERVER, metrics_server),)),
+            *sorted((group.report for group in groups), key=lambda report: report.name),
+            *_allocation_report(allocation),
+        ),
+    )
+
+
+def _usage(kubelet: PodOutcome, metrics_server: PodOutcome | None) -> PodUsage:
+    """The kubelet's figures, or else the fallback's; what neither gives is absent for the kubelet's reason."""
+    if isinstance(kubelet, PodReading):
+        return kubelet.usage
+    reason = _REASONS.get(kubelet.state, Reason.NOT_REPORTED)
+    if isinstance(metrics_server, PodReading):
+        fallback = metrics_server.usage
+        return PodUsage(
+            fallback.cpu_nanocores, fallback.memory_working_set_bytes, reason, reason, fallback.measured_at
+        )
+    return PodUsage(reason, reason, reason, reason)
+
+
+def _order(entry: AcceleratorUsage) -> tuple[str, bool, int, str]:
+    """By manufacturer, then as the allocator counts, cards it does not number last."""
+    return entry.manufacturer, entry.index is None, entry.index or 0, entry.id
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What one manufacturer adds to the sample."""
+
+    report: SourceReport
+    entries: Sequence[AcceleratorUsage] = ()
+    measured_at: datetime | None = None
+
+
+def _group(manufacturer: str, pod_uid: str, allocation: Allocation, outcome: SnapshotOutcome) -> _Group:
+    """The cards of one manufacturer: all that are allocated when its snapshot is fresh, none otherwise."""
+    name = device_manager(manufacturer)
+    if isinstance(outcome, SourceFailure):
+        return _Group(SourceReport(name, outcome.state, message=outcome.message))
+    snapshot, age = outcome.snapshot, _whole_seconds(outcome.age_s)
+    if snapshot.timestamp is None:
+        state = _unless_ok(snapshot.state, SourceState.NOT_YET)
+        return _Group(SourceReport(name, state, age, snapshot.detail or "no sample has been taken yet"))
+    if is_stale(outcome.age_s, snapshot.period_s):
+        state = _unless_ok(snapshot.state, SourceState.STALE)
+        old = f"the last sample is older than {STALE_AFTER_PERIODS} x {effective_period_s(snapshot.period_s)} s"
+        return _Group(SourceReport(name, state, age, f"{snapshot.detail}; {old}" if snapshot.detail else old))
+    return _Group(
+        SourceReport(name, snapshot.state, age, snapshot.detail),
+        cards.entries(manufacturer, pod_uid, allocation, snapshot),
+        snapshot.timestamp,
+    )
+
+
+def _unless_ok(state: CollectorState, instead: SourceState) -> SourceState | CollectorState:
+    """The collector's own verdict says more than what follows from it."""
+    return instead if state is CollectorState.OK else state
+
+
+def _pod_report(name: str, outcome: PodOutcome) -> SourceReport:
+    if isinstance(outcome, SourceFailure):
+        return SourceReport(name, outcome.state, message=outcome.message)
+    return SourceReport(name, SourceState.OK, _whole_seconds(outcome.age_s))
+
+
+def _allocation_report(allocation: Allocation) -> Sequence[SourceReport]:
+    if allocation.problem is None:
+        return ()
+    return (SourceReport(ALLOCATION, SourceState.INVALID, message=allocation.problem),)
+
+
+def _whole_seconds(age: float | None) -> int | None:
+    return None if age is None else int(age)

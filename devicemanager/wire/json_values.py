@@ -1,0 +1,98 @@
+"""Reading JSON that may hold anything: what a value is, or nothing, and never an exception for one bad field.
+
+Used where one malformed field must cost only itself. A number that is no 64-bit integer stays recognisable as
+written (:class:`NumberText`), so that it is neither lost nor rounded through a float.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from devicemanager.errors import DocumentError, excerpt
+
+UNREADABLE: Final = -1
+"""Stands for a number that is there and is no integer. Negative, so every rule refuses it as ``invalid_data``."""
+
+_INTEGER_DIGITS: Final = 20
+"""A longer integer is beyond 2^64; it stays text, because making a number of it costs quadratic time."""
+
+
+class NumberText(str):
+    """A JSON number as it was written: a fraction, an exponent, ``NaN`` or a very long integer."""
+
+    __slots__ = ()
+
+
+def load(body: bytes | str, kind: str) -> object:
+    """The JSON value in ``body``; ``kind`` names the document in the error.
+
+    Raises:
+        DocumentError: Not JSON, or nested beyond reason.
+    """
+    try:
+        value: object = json.loads(body, parse_int=_integer, parse_float=NumberText, parse_constant=NumberText)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"{kind} is not JSON: {excerpt(str(error))}") from error
+    return value
+
+
+def load_object(body: bytes | str, kind: str) -> Mapping[str, object]:
+    """The JSON object in ``body``.
+
+    Raises:
+        DocumentError: Not JSON, or another value than an object.
+    """
+    value = load(body, kind)
+    if not isinstance(value, dict):
+        raise DocumentError(f"{kind} is not an object")
+    return value
+
+
+def member(value: object, *path: str) -> object:
+    """What lies at a path of keys; None where any step is missing or no object."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """The object, or an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> Iterator[object]:
+    """The elements of an array, or none."""
+    return iter(value if isinstance(value, list) else ())
+
+
+def text(value: object) -> str | None:
+    """The string, or None; an empty one is None too."""
+    return value if isinstance(value, str) and value and not isinstance(value, NumberText) else None
+
+
+def texts(value: object) -> dict[str, str]:
+    """The entries of an object whose values are strings."""
+    return {key: entry for key, entry in mapping(value).items() if is_text(entry) and isinstance(entry, str)}
+
+
+def is_text(value: object) -> bool:
+    """Whether it was a JSON string."""
+    return isinstance(value, str) and not isinstance(value, NumberText)
+
+
+def integer(value: object) -> int | None:
+    """The integer; None for a missing or null one, ``UNREADABLE`` for anything else."""
+    if value is None:
+        return None
+    return value if isinstance(value, int) and not isinstance(value, bool) else UNREADABLE
+
+
+def quantity(value: object) -> str | None:
+    """The text of a Kubernetes quantity, which may be written as a bare number; None for anything else."""
+    if isinstance(value, str):
+        return str(value)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _integer(digits: str) -> int | NumberText:
+    return int(digits) if len(digits) <= _INTEGER_DIGITS else NumberText(digits)

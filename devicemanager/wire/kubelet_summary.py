@@ -1,0 +1,214 @@
+"""The kubelet's ``/stats/summary``: the largest document the worker reads, decoded to the few keys it needs.
+
+Typed decoding costs an eighth of reading everything, so it comes first. It refuses the whole document for one field
+of the wrong type; only then the slower way is taken, which costs a malformed pod or field itself and nothing else.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from devicemanager.model.pod_stats import ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
+from devicemanager.wire import timestamps
+from devicemanager.wire.json_values import UNREADABLE, integer, items, load_object, member, text
+
+
+class _PodRef(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class _Cpu(msgspec.Struct, gc=False, rename="camel"):
+    time: str | None = None
+    usage_nano_cores: int | None = None
+    usage_core_nano_seconds: int | None = None
+
+
+class _Memory(msgspec.Struct, gc=False, rename="camel"):
+    time: str | None = None
+    working_set_bytes: int | None = None
+    usage_bytes: int | None = None
+    rss_bytes: int | None = None
+
+
+class _Disk(msgspec.Struct, gc=False, rename="camel"):
+    time: str | None = None
+    used_bytes: int | None = None
+
+
+class _Container(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    start_time: str | None = None
+    cpu: _Cpu | None = None
+    memory: _Memory | None = None
+    rootfs: _Disk | None = None
+
+
+class _Pod(msgspec.Struct, gc=False, rename="camel"):
+    pod_ref: _PodRef | None = None
+    containers: list[_Container] | None = None
+    cpu: _Cpu | None = None
+    memory: _Memory | None = None
+    ephemeral_storage: _Disk | None = msgspec.field(default=None, name="ephemeral-storage")
+
+
+class _Node(msgspec.Struct, gc=False, rename="camel"):
+    node_name: str | None = None
+    cpu: _Cpu | None = None
+
+
+class _Document(msgspec.Struct, gc=False):
+    node: _Node | None = None
+    pods: list[_Pod] | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Document)
+
+
+class Summary:
+    """One node's summary. Immutable; the pods are turned into values only when asked for.
+
+    Attributes:
+        node_name: As the kubelet calls its node; None where it does not say.
+        node_cpu_time: The time of the node's own CPU block, on the node's clock; None where it gives none.
+    """
+
+    __slots__ = ("_by_pod", "node_cpu_time", "node_name")
+
+    def __init__(self, document: _Document) -> None:
+        node = document.node or _Node()
+        self.node_name: str | None = node.node_name or None
+        self.node_cpu_time: datetime | None = timestamps.parse(node.cpu.time) if node.cpu is not None else None
+        self._by_pod: dict[tuple[str, str, str], _Pod] = {}
+        for pod in document.pods or ():
+            if pod.pod_ref is not None and pod.pod_ref.uid:
+                self._by_pod.setdefault((pod.pod_ref.namespace, pod.pod_ref.name, pod.pod_ref.uid), pod)
+
+    def __len__(self) -> int:
+        return len(self._by_pod)
+
+    @property
+    def pods(self) -> Iterator[PodStats]:
+        """Every pod with an identity, in the kubelet's order; the first of entries with the same one."""
+        return map(_pod_stats, self._by_pod.values())
+
+    def pod(self, namespace: str, name: str, uid: str) -> PodStats | None:
+        """The entry of exactly this pod; None when the kubelet does not carry it.
+
+        Args:
+            uid: For a static pod the ``kubernetes.io/config.hash`` of its mirror (``Pod.kubelet_uid``).
+        """
+        pod = self._by_pod.get((namespace, name, uid))
+        return None if pod is None else _pod_stats(pod)
+
+
+def decode(body: bytes) -> Summary:
+    """The summary in a kubelet's answer.
+
+    Raises:
+        DocumentError: Not JSON, or not an object.
+    """
+    try:
+        return Summary(_DECODER.decode(body))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Summary(_tolerant(load_object(body, "kubelet summary")))
+
+
+def _pod_stats(pod: _Pod) -> PodStats:
+    ref = pod.pod_ref or _PodRef()
+    return PodStats(
+        namespace=ref.namespace,
+        name=ref.name,
+        uid=ref.uid,
+        containers=tuple(_container_stats(container) for container in pod.containers or ()),
+        cpu=_cpu_stats(pod.cpu),
+        memory=_memory_stats(pod.memory),
+        ephemeral_storage=_disk_stats(pod.ephemeral_storage),
+    )
+
+
+def _container_stats(container: _Container) -> ContainerStats:
+    return ContainerStats(
+        name=container.name,
+        started_at=timestamps.parse(container.start_time),
+        cpu=_cpu_stats(container.cpu),
+        memory=_memory_stats(container.memory),
+        rootfs=_disk_stats(container.rootfs),
+    )
+
+
+def _cpu_stats(block: _Cpu | None) -> CpuStats | None:
+    if block is None:
+        return None
+    return CpuStats(timestamps.parse(block.time), block.usage_nano_cores, block.usage_core_nano_seconds)
+
+
+def _memory_stats(block: _Memory | None) -> MemoryStats | None:
+    if block is None:
+        return None
+    return MemoryStats(timestamps.parse(block.time), block.working_set_bytes, block.usage_bytes, block.rss_bytes)
+
+
+def _disk_stats(block: _Disk | None) -> DiskStats | None:
+    return None if block is None else DiskStats(timestamps.parse(block.time), block.used_bytes)
+
+
+def _tolerant(document: object) -> _Document:
+    """The same document from untyped JSON, each field on its own."""
+    return _Document(
+        node=_Node(text(member(document, "node", "nodeName")), _cpu(member(document, "node", "cpu"))),
+        pods=[_pod(entry) for entry in items(member(document, "pods"))],
+    )
+
+
+def _pod(entry: object) -> _Pod:
+    ref = member(entry, "podRef")
+    return _Pod(
+        pod_ref=_PodRef(*(text(member(ref, key)) or "" for key in ("name", "namespace", "uid"))),
+        containers=[_container(container) for container in items(member(entry, "containers"))],
+        cpu=_cpu(member(entry, "cpu")),
+        memory=_memory(member(entry, "memory")),
+        ephemeral_storage=_disk(member(entry, "ephemeral-storage")),
+    )
+
+
+def _container(entry: object) -> _Container:
+    if not isinstance(entry, dict):
+        # Something runs there; with every figure unreadable, no sum can pass for the whole pod.
+        return _Container(cpu=_cpu(UNREADABLE), memory=_memory(UNREADABLE), rootfs=_disk(UNREADABLE))
+    return _Container(
+        name=text(member(entry, "name")) or "",
+        start_time=text(member(entry, "startTime")),
+        cpu=_cpu(member(entry, "cpu")),
+        memory=_memory(member(entry, "memory")),
+        rootfs=_disk(member(entry, "rootfs")),
+    )
+
+
+def _cpu(block: object) -> _Cpu | None:
+    if block is None:
+        return None
+    return _Cpu(_time(block), _integer(block, "usageNanoCores"), _integer(block, "usageCoreNanoSeconds"))
+
+
+def _memory(block: object) -> _Memory | None:
+    if block is None:
+        return None
+    keys = ("workingSetBytes", "usageBytes", "rssBytes")
+    return _Memory(_time(block), *(_integer(block, key) for key in keys))
+
+
+def _disk(block: object) -> _Disk | None:
+    return None if block is None else _Disk(_time(block), _integer(block, "usedBytes"))
+
+
+def _time(block: object) -> str | None:
+    return text(member(block, "time"))
+
+
+def _integer(block: object, key: str) -> int | None:
+    """The integer at ``key``; unreadable too when the block is no object at all."""
+    return integer(member(block, key)) if isinstance(block, dict) else UNREADABLE

@@ -1,0 +1,48 @@
+"""``metrics.k8s.io/v1beta1 PodMetrics``: what metrics-server, or whatever stands in for it, says of one pod."""
+
+from collections.abc import Callable
+
+from devicemanager.errors import DocumentError
+from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.usage import ContainerMetrics, PodMetrics
+from devicemanager.rules import quantity
+from devicemanager.wire import json_values, timestamps
+from devicemanager.wire.json_values import items, load_object, member, text
+
+
+def parse(body: bytes) -> PodMetrics:
+    """The figures of each container; a missing one is ``not_reported``, one that is no quantity ``invalid_data``.
+
+    Raises:
+        DocumentError: Not JSON, or not an object of kind PodMetrics (a missing ``kind`` passes).
+    """
+    return from_object(load_object(body, "PodMetrics"))
+
+
+def from_object(document: object) -> PodMetrics:
+    """The same from decoded JSON.
+
+    Raises:
+        DocumentError: Not an object of kind PodMetrics.
+    """
+    if not isinstance(document, dict) or document.get("kind", "PodMetrics") != "PodMetrics":
+        raise DocumentError("not an object of kind PodMetrics")
+    return PodMetrics(
+        timestamp=timestamps.parse(document.get("timestamp")),
+        containers=tuple(_container(entry) for entry in items(document.get("containers"))),
+    )
+
+
+def _container(entry: object) -> ContainerMetrics:
+    return ContainerMetrics(
+        name=text(member(entry, "name")) or "",
+        cpu_nanocores=_figure(member(entry, "usage", "cpu"), quantity.nanocores),
+        memory_bytes=_figure(member(entry, "usage", "memory"), quantity.bytes_),
+    )
+
+
+def _figure(value: object, read: Callable[[str], Figure]) -> Figure:
+    if value is None:
+        return Reason.NOT_REPORTED
+    written = json_values.quantity(value)
+    return Reason.INVALID_DATA if written is None else read(written)
