@@ -1,0 +1,1 @@
+"""The whole chain on one machine, with a stand-in for the cluster. Nothing in here runs in production."""

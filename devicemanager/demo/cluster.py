@@ -1,0 +1,309 @@
+"""A stand-in for a Kubernetes cluster: a small, real HTTPS server that speaks as much of the API as we use.
+
+It is no Kubernetes. It runs no container and schedules nothing; its kubelets' figures are made up (see
+``figures``), and it says so in ``/version`` and in the ``Server`` header. What it does speak it speaks as the real
+API server does, because our programs and the real kubectl are pointed at it: in the demo, and in tests, which also
+switch on faults and count requests.
+
+    async with StandInCluster() as cluster:
+        cluster.add_node("node-a")
+        uids = cluster.add_instance(InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")]))
+        with cluster.faults.on("kubelet/node-a", Fault(Trouble.SLOW, delay_s=2)):
+            ...
+        assert len(cluster.requests.matching("nodes/proxy")) == 1
+"""
+
+import ssl
+import tempfile
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from uuid import NAMESPACE_URL, uuid5
+
+import yaml
+from aiohttp import web
+
+from devicemanager.clock import Clock, SystemClock
+from devicemanager.demo import objects
+from devicemanager.demo.access import MASTERS, Access, Rule, User, worker_rules
+from devicemanager.demo.aggregator import Aggregator, Backend, front_proxy_context
+from devicemanager.demo.authority import Authority, Purpose
+from devicemanager.demo.discovery import METRICS, RESOURCES, Resource
+from devicemanager.demo.faults import Faults
+from devicemanager.demo.objects import SYSTEM_NAMESPACE, InstanceSpec
+from devicemanager.demo.request_log import RequestLog
+from devicemanager.demo.routes import ClusterApi
+from devicemanager.demo.selectors import JsonObject
+from devicemanager.demo.store import Store
+
+FRONT_PROXY_NAME: Final = "front-proxy-client"
+AUTHENTICATION_CONFIG: Final = "extension-apiserver-authentication"
+ADMIN_TOKEN: Final = "demo-admin"  # noqa: S105 - of a stand-in on loopback that holds nothing
+WORKER_TOKEN: Final = "demo-worker"  # noqa: S105 - as above
+WORKER_USER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:worker"
+_INSTANCES: Final = f"instances.{objects.INSTANCE_GROUP}"
+_HEADER_LIMIT: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceUids:
+    """Who an Instance and its pod are; ``pod`` is None for an Instance without one."""
+
+    instance: str
+    pod: str | None
+
+
+class StandInCluster:
+    """The cluster. Use as an asynchronous context manager; change it at any moment.
+
+    Attributes:
+        store: The objects. ``store.edit("pods", namespace, name, change)`` changes one and tells watchers.
+        access: Tokens and rules.
+        faults: What goes wrong.
+        requests: What was asked.
+        aggregator: The API servers registered behind this one.
+        authority: Signs the cluster's serving certificate.
+        front_proxy: Signs the certificate shown to aggregated API servers.
+        metrics_served: Whether ``metrics.k8s.io`` exists.
+        check_backends: Whether reading an APIService asks its backend if it is available.
+    """
+
+    def __init__(self, clock: Clock | None = None, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.clock = clock or SystemClock()
+        self.store = Store()
+        self.access = Access()
+        self.faults = Faults()
+        self.requests = RequestLog()
+        self.aggregator = Aggregator()
+        self.authority = Authority("stand-in cluster CA")
+        self.front_proxy = Authority("stand-in front proxy CA")
+        self.metrics_served = True
+        self.check_backends = True
+        self._host = host
+        self._port = port
+        self._folder = tempfile.TemporaryDirectory(prefix="stand-in-cluster-")
+        self._runner: web.AppRunner | None = None
+        self._made = 0
+        self._furnish()
+
+    @property
+    def url(self) -> str:
+        """Where the API listens; only after the start."""
+        return f"https://{self._host}:{self._port}"
+
+    @property
+    def folder(self) -> Path:
+        """Holds the cluster's certificates while it lives."""
+        return Path(self._folder.name)
+
+    @property
+    def ca_file(self) -> Path:
+        """The CA that clients verify the cluster with, PEM."""
+        return self.folder / "ca.crt"
+
+    @property
+    def resources(self) -> Sequence[Resource]:
+        """What is served now."""
+        return RESOURCES if self.metrics_served else [entry for entry in RESOURCES if entry is not METRICS]
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: The port is taken.
+        """
+        self.authority.write(self.ca_file)
+        names = ("localhost", "kubernetes.default.svc", self._host)
+        pair = self.authority.issue("kube-apiserver", Purpose.SERVER, names)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*pair.write(self.folder, "serving"))
+        await self.aggregator.start()
+        runner = web.AppRunner(
+            ClusterApi(self).application(),
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=0.5,
+            max_field_size=_HEADER_LIMIT,
+            max_line_size=_HEADER_LIMIT,
+        )
+        await runner.setup()
+        self._runner = runner
+        await web.TCPSite(runner, self._host, self._port, ssl_context=context).start()
+        self._port = runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """End every request and give everything back."""
+        self.faults.clear()
+        self.store.drop_watches()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self.aggregator.stop()
+        self._folder.cleanup()
+
+    # What is in the cluster
+
+    def add_namespace(self, name: str) -> None:
+        """A Namespace; adding one that exists changes nothing."""
+        if self.store.get("namespaces", "", name) is None:
+            self.store.put("namespaces", objects.namespace(name, self.make_uid(), self._created()))
+
+    def add_node(self, name: str) -> None:
+        """A Node with a kubelet."""
+        self.store.put("nodes", objects.node(name, self.make_uid(), self._created()))
+
+    def add_instance(self, spec: InstanceSpec) -> InstanceUids:
+        """An Instance with its running pod; no pod while it has no node."""
+        self.add_namespace(spec.namespace)
+        uid = self.make_uid()
+        self.store.put(_INSTANCES, objects.instance(spec, uid, self._created()))
+        return InstanceUids(uid, self._add_pod(spec, uid) if spec.node else None)
+
+    def add_device_manager(
+        self, node: str, manufacturer: str, address: str, port: int = objects.DEVICE_MANAGER_PORT
+    ) -> str:
+        """A Ready device manager's pod that says it listens there; returns its name."""
+        pod = objects.device_manager_pod(node, manufacturer, self.make_uid(), self._created(), address, port)
+        self.store.put("pods", pod)
+        return str(pod["metadata"]["name"])
+
+    def recreate_pod(self, spec: InstanceSpec, instance_uid: str) -> str:
+        """Replace an Instance's pod by a new one of the same name; returns the new UID."""
+        self.store.delete("pods", spec.namespace, spec.name)
+        return self._add_pod(spec, instance_uid)
+
+    # Who may use it
+
+    def add_user(self, token: str, name: str, groups: Sequence[str] = (), uid: str = "") -> User:
+        """Somebody who may sign in with a bearer token, and may do nothing yet."""
+        user = User(name, uid, tuple(groups))
+        self.access.tokens[token] = user
+        return user
+
+    def grant(self, *rules: Rule) -> None:
+        """Allow more."""
+        self.access.rules.extend(rules)
+
+    def kubeconfig(self, token: str = ADMIN_TOKEN, namespace: str = "default") -> str:
+        """A kubeconfig for one token, YAML."""
+        name = "stand-in"
+        cluster = {"server": self.url, "certificate-authority-data": _base64(self.authority.certificate)}
+        return yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": name, "cluster": cluster}],
+                "users": [{"name": name, "user": {"token": token}}],
+                "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": namespace}}],
+                "current-context": name,
+            },
+            sort_keys=False,
+        )
+
+    def write_kubeconfig(self, path: Path, token: str = ADMIN_TOKEN, namespace: str = "default") -> Path:
+        """Write :meth:`kubeconfig` to a file that only its owner may read, replacing it whole."""
+        fresh = path.with_name(f".{path.name}.new")
+        fresh.touch(mode=0o600)
+        fresh.write_text(self.kubeconfig(token, namespace))
+        fresh.replace(path)
+        return path
+
+    # API servers behind this one
+
+    def register(
+        self, group: str, version: str, url: str, ca: bytes, server_name: str, priority: int = 15
+    ) -> Backend:
+        """Send ``/apis/<group>/<version>`` to another API server, by a new APIService.
+
+        Args:
+            url: Where it listens.
+            ca: Trusted to have signed its certificate, PEM.
+            server_name: ``<service>.<namespace>.svc``, the name its certificate must carry.
+        """
+        pair = self.front_proxy.issue(FRONT_PROXY_NAME, Purpose.CLIENT)
+        files = pair.write(self.folder, "front-proxy")
+        context = front_proxy_context(ca, str(files[0]), str(files[1]))
+        backend = Backend(group, version, url, context, server_name, priority)
+        self.aggregator.backends[backend.service_name] = backend
+        service, _, rest = server_name.partition(".")
+        self.store.put("apiservices.apiregistration.k8s.io", _api_service(backend, ca, service, rest.split(".")[0]))
+        return backend
+
+    def publish_front_proxy(
+        self, authorities: Sequence[Authority], allowed_names: Sequence[str] = (FRONT_PROXY_NAME,)
+    ) -> None:
+        """Write the ConfigMap that tells API servers which front proxies to believe."""
+        certificates = b"".join(authority.certificate for authority in authorities).decode()
+        names = ", ".join(f'"{name}"' for name in allowed_names)
+        self.store.put(
+            "configmaps",
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"namespace": "kube-system", "name": AUTHENTICATION_CONFIG, "uid": self.make_uid()},
+                "data": {
+                    "client-ca-file": self.authority.certificate.decode(),
+                    "requestheader-client-ca-file": certificates,
+                    "requestheader-allowed-names": f"[{names}]",
+                    "requestheader-username-headers": '["X-Remote-User"]',
+                    "requestheader-uid-headers": '["X-Remote-Uid"]',
+                    "requestheader-group-headers": '["X-Remote-Group"]',
+                    "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+                },
+            },
+        )
+
+    def make_uid(self) -> str:
+        """A UID no object has: the same ones in the same order in every run."""
+        self._made += 1
+        return str(uuid5(NAMESPACE_URL, f"stand-in/{self._made}"))
+
+    def _furnish(self) -> None:
+        for name in ("default", "kube-system", SYSTEM_NAMESPACE):
+            self.add_namespace(name)
+        self.publish_front_proxy([self.front_proxy])
+        self.add_user(ADMIN_TOKEN, "demo-admin", (MASTERS,))
+        self.add_user(WORKER_TOKEN, WORKER_USER, ("system:serviceaccounts",))
+        self.grant(*worker_rules(WORKER_USER, SYSTEM_NAMESPACE))
+
+    def _add_pod(self, spec: InstanceSpec, instance_uid: str) -> str:
+        uid = self.make_uid()
+        address = f"10.42.{self._made // 250 % 250}.{self._made % 250 + 1}"
+        self.store.put("pods", objects.instance_pod(spec, instance_uid, uid, self._created(), address))
+        return uid
+
+    def _created(self) -> datetime:
+        return self.clock.now() - timedelta(hours=1)
+
+
+def _api_service(backend: Backend, ca: bytes, service: str, namespace: str) -> JsonObject:
+    return {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": backend.service_name},
+        "spec": {
+            "group": backend.group,
+            "version": backend.version,
+            "groupPriorityMinimum": 100,
+            "versionPriority": backend.priority,
+            "caBundle": _base64(ca),
+            "service": {"name": service, "namespace": namespace, "port": 443},
+        },
+        "status": {},
+    }
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode()

@@ -1,0 +1,92 @@
+"""The stand-in's kubelets and its metrics API: figures of the pods in the store, bent by the faults switched on."""
+
+import copy
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import NAMESPACE_URL, uuid5
+
+from aiohttp import web
+
+from devicemanager.demo import figures
+from devicemanager.demo.answers import failure, json_answer, not_found, object_list, unknown_path
+from devicemanager.demo.discovery import METRICS, Resource
+from devicemanager.demo.faults import Fault, Trouble
+from devicemanager.demo.objects import kubernetes_time
+from devicemanager.demo.request_info import RequestInfo
+from devicemanager.demo.selectors import JsonObject
+
+if TYPE_CHECKING:
+    from devicemanager.demo.cluster import StandInCluster
+
+
+class Kubelets:
+    """One for each node; they know the pods that run there."""
+
+    def __init__(self, cluster: "StandInCluster") -> None:
+        self._cluster = cluster
+        self._frozen: dict[Fault, datetime] = {}
+
+    def summary(self, resource: Resource, info: RequestInfo, faults: Sequence[Fault]) -> web.Response:
+        """``/api/v1/nodes/<node>/proxy/stats/summary``."""
+        if self._cluster.store.get("nodes", "", info.name) is None:
+            return not_found(resource, info.name)
+        if info.rest != "stats/summary":
+            return unknown_path()
+        node_at = pods_at = figures.housekeeping_time(self._now(faults))
+        for fault in faults:
+            if fault.trouble is Trouble.STALE:
+                pods_at = node_at - fault.behind
+        pods = self._running(faults, node=info.name)
+        return json_answer(figures.stats_summary(info.name, pods, node_at, pods_at))
+
+    def pod_metrics(self, info: RequestInfo, faults: Sequence[Fault]) -> web.Response:
+        """``pods.metrics.k8s.io``: one or a list."""
+        at = figures.housekeeping_time(self._now(faults))
+        pods = self._running(faults)
+        if info.verb == "list":
+            listed = [pod for pod in pods if info.namespace in {"", pod["metadata"]["namespace"]}]
+            entries = [figures.pod_metrics(pod, _entry_time(pod, at)) for pod in listed]
+            return json_answer(object_list(METRICS, entries, self._cluster.store.version, {}))
+        for pod in pods:
+            if (pod["metadata"]["namespace"], pod["metadata"]["name"]) == (info.namespace, info.name):
+                return json_answer(figures.pod_metrics(pod, _entry_time(pod, at)))
+        details = {"name": f"{info.namespace}/{info.name}", "group": METRICS.group, "kind": "podmetrics"}
+        return failure(404, f'podmetrics.metrics.k8s.io "{info.namespace}/{info.name}" not found', details)
+
+    def _now(self, faults: Sequence[Fault]) -> datetime:
+        now = self._cluster.clock.now()
+        for fault in faults:
+            if fault.trouble is Trouble.FROZEN:
+                return self._frozen.setdefault(fault, now)
+        return now
+
+    def _running(self, faults: Sequence[Fault], node: str | None = None) -> list[JsonObject]:
+        """The pods that run, on one node or anywhere, as the faults let them be seen."""
+        absent = {fault.pod for fault in faults if fault.trouble is Trouble.ABSENT_POD}
+        earlier = {fault.pod for fault in faults if fault.trouble is Trouble.EARLIER_POD}
+        seen = []
+        for pod in self._cluster.store.select("pods"):
+            key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+            if pod["status"]["phase"] != "Running" or node not in {None, pod["spec"]["nodeName"]} or key in absent:
+                continue
+            seen.append(_earlier(pod) if key in earlier else pod)
+        return seen
+
+
+def _earlier(pod: JsonObject) -> JsonObject:
+    """The pod that had this one's name before it."""
+    earlier = copy.deepcopy(pod)
+    metadata = earlier["metadata"]
+    created = datetime.fromisoformat(metadata["creationTimestamp"]) - timedelta(hours=1)
+    metadata["uid"] = str(uuid5(NAMESPACE_URL, f"earlier/{metadata['uid']}"))
+    metadata["creationTimestamp"] = earlier["status"]["startTime"] = kubernetes_time(created)
+    earlier["ended"] = True
+    return earlier
+
+
+def _entry_time(pod: JsonObject, at: datetime) -> datetime:
+    """When metrics.k8s.io measured a pod; an earlier pod's entry dates from before its successor."""
+    if pod.get("ended"):
+        return datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) + timedelta(minutes=30)
+    return at
