@@ -1,0 +1,50 @@
+"""The tables of docs/settings.md, made from the settings. ``python -m tests.settings_tables`` writes them there."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from devicemanager.flags import Setting, Settings, settings_of
+from devicemanager.settings import DetectSettings, MonitorSettings, ServeSettings, SnapshotSettings
+
+PROGRAMS: Final[Mapping[str, type[Settings]]] = {
+    "serve": ServeSettings,
+    "monitor": MonitorSettings,
+    "detect": DetectSettings,
+    "snapshot": SnapshotSettings,
+}
+"""Sub-command -> its settings, in the order of the page."""
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "settings.md"
+
+_PLACE: Final = re.compile(r"(<!-- settings: (\w[\w-]*) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(model: type[Settings]) -> str:
+    """One program's settings as a Markdown table."""
+    rows = ["| Flag | Variable | Value | Default | Meaning |", "|---|---|---|---|---|"]
+    return "\n".join([*rows, *(_row(setting) for setting in settings_of(model))])
+
+
+def _row(setting: Setting) -> str:
+    about = setting.about
+    short = f"`-{about.short}`, " if about.short else ""
+    value = f"`{about.value}`".replace("|", "\\|") if about.value else "switch"
+    default = setting.default if about.default else f"`{setting.default}`" if setting.default else ""
+    variables = ", ".join(f"`{name}`" for name in setting.variables)
+    return f"| {short}`{setting.flag}` | {variables} | {value} | {default} | {about.help} |"
+
+
+def with_tables(page: str) -> str:
+    """The page with each marked place filled with its program's table."""
+    return _PLACE.sub(lambda match: f"{match[1]}{table(PROGRAMS[match[2]])}\n{match[3]}", page)
+
+
+def tables_in(page: str) -> list[str]:
+    """The programs that the page has a place for."""
+    return [match[2] for match in _PLACE.finditer(page)]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
