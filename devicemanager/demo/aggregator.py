@@ -8,6 +8,7 @@ import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -69,7 +70,7 @@ class Backend:
         return f"{self.version}.{self.group}"
 
 
-def front_proxy_context(ca: bytes, certificate_file: str, key_file: str) -> ssl.SSLContext:
+def front_proxy_context(ca: bytes, certificate_file: Path, key_file: Path) -> ssl.SSLContext:
     """TLS towards a backend: its CA trusted, the front proxy's own certificate presented."""
     context = ssl.create_default_context(cadata=ca.decode())
     context.load_cert_chain(certificate_file, key_file)
@@ -157,7 +158,7 @@ class Aggregator:
         return GroupVersion(backend.group, backend.version, resources, backend.priority)
 
     async def openapi(self, path: str) -> dict[str, JsonObject]:
-        """What each backend answers to ``/openapi/v2`` or ``/openapi/v3``, by APIService; none for those that fail."""
+        """The backends' ``/openapi/v2`` or ``/openapi/v3``, by APIService; those that fail are left out."""
         found = {}
         for backend in self.backends.values():
             headers = proxied_headers({"Accept": "application/json"}, OPENAPI_USER)

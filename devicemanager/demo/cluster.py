@@ -27,11 +27,11 @@ from uuid import NAMESPACE_URL, uuid5
 import yaml
 from aiohttp import web
 
+from devicemanager.certificates import Authority
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.demo import objects
 from devicemanager.demo.access import MASTERS, Access, Rule, User, worker_rules
 from devicemanager.demo.aggregator import Aggregator, Backend, front_proxy_context
-from devicemanager.demo.authority import Authority, Purpose
 from devicemanager.demo.discovery import METRICS, RESOURCES, Resource
 from devicemanager.demo.faults import Faults
 from devicemanager.demo.objects import SYSTEM_NAMESPACE, InstanceSpec
@@ -79,8 +79,8 @@ class StandInCluster:
         self.faults = Faults()
         self.requests = RequestLog()
         self.aggregator = Aggregator()
-        self.authority = Authority("stand-in cluster CA")
-        self.front_proxy = Authority("stand-in front proxy CA")
+        self.authority = Authority.create("stand-in cluster CA")
+        self.front_proxy = Authority.create("stand-in front proxy CA")
         self.metrics_served = True
         self.check_backends = True
         self._host = host
@@ -125,11 +125,10 @@ class StandInCluster:
         Raises:
             OSError: The port is taken.
         """
-        self.authority.write(self.ca_file)
-        names = ("localhost", "kubernetes.default.svc", self._host)
-        pair = self.authority.issue("kube-apiserver", Purpose.SERVER, names)
+        self.ca_file.write_bytes(self.authority.pem.certificate)
+        self.authority.serving(["kubernetes.default.svc", "localhost", self._host]).write(self.folder, "serving")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*pair.write(self.folder, "serving"))
+        context.load_cert_chain(self.folder / "serving.crt", self.folder / "serving.key")
         await self.aggregator.start()
         runner = web.AppRunner(
             ClusterApi(self).application(),
@@ -199,7 +198,7 @@ class StandInCluster:
     def kubeconfig(self, token: str = ADMIN_TOKEN, namespace: str = "default") -> str:
         """A kubeconfig for one token, YAML."""
         name = "stand-in"
-        cluster = {"server": self.url, "certificate-authority-data": _base64(self.authority.certificate)}
+        cluster = {"server": self.url, "certificate-authority-data": _base64(self.authority.pem.certificate)}
         return yaml.safe_dump(
             {
                 "apiVersion": "v1",
@@ -232,9 +231,8 @@ class StandInCluster:
             ca: Trusted to have signed its certificate, PEM.
             server_name: ``<service>.<namespace>.svc``, the name its certificate must carry.
         """
-        pair = self.front_proxy.issue(FRONT_PROXY_NAME, Purpose.CLIENT)
-        files = pair.write(self.folder, "front-proxy")
-        context = front_proxy_context(ca, str(files[0]), str(files[1]))
+        self.front_proxy.client(FRONT_PROXY_NAME).write(self.folder, "front-proxy")
+        context = front_proxy_context(ca, self.folder / "front-proxy.crt", self.folder / "front-proxy.key")
         backend = Backend(group, version, url, context, server_name, priority)
         self.aggregator.backends[backend.service_name] = backend
         service, _, rest = server_name.partition(".")
@@ -245,7 +243,7 @@ class StandInCluster:
         self, authorities: Sequence[Authority], allowed_names: Sequence[str] = (FRONT_PROXY_NAME,)
     ) -> None:
         """Write the ConfigMap that tells API servers which front proxies to believe."""
-        certificates = b"".join(authority.certificate for authority in authorities).decode()
+        certificates = b"".join(authority.pem.certificate for authority in authorities).decode()
         names = ", ".join(f'"{name}"' for name in allowed_names)
         self.store.put(
             "configmaps",
@@ -254,7 +252,7 @@ class StandInCluster:
                 "kind": "ConfigMap",
                 "metadata": {"namespace": "kube-system", "name": AUTHENTICATION_CONFIG, "uid": self.make_uid()},
                 "data": {
-                    "client-ca-file": self.authority.certificate.decode(),
+                    "client-ca-file": self.authority.pem.certificate.decode(),
                     "requestheader-client-ca-file": certificates,
                     "requestheader-allowed-names": f"[{names}]",
                     "requestheader-username-headers": '["X-Remote-User"]',
