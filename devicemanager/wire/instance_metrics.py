@@ -1,0 +1,249 @@
+"""``InstanceMetrics``: the answer itself, out to clients and back in from an API server that gives it.
+
+The keys are those of the existing operator's v1 body and a few additive ones, each explained where it is defined,
+in ``instance_metrics_schema``.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from devicemanager.errors import DocumentError, excerpt
+from devicemanager.model.accelerator import CollectorState, Figure, Reason
+from devicemanager.model.usage import (
+    AcceleratorUsage,
+    InstanceUsage,
+    Resources,
+    SourceReport,
+    SourceState,
+    UsageSample,
+)
+from devicemanager.wire import timestamps
+from devicemanager.wire.instance_metrics_schema import (
+    DEFAULT_API_GROUP,
+    KIND,
+    VERSION,
+    Accelerator,
+    InstanceMetrics,
+    InstanceMetricsList,
+    Metadata,
+    ResourceSums,
+    Sample,
+    Source,
+    schemas,
+)
+
+__all__ = ["DEFAULT_API_GROUP", "document", "encode", "encode_list", "list_document", "parse", "schemas"]
+
+_NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""For an answer whose timestamp is no time: so old that nobody takes it for now."""
+
+_REASON_WORDS: Final = frozenset(reason.value for reason in Reason)
+_SOURCE_WORDS: Final = frozenset(state.value for state in SourceState)
+_COLLECTOR_WORDS: Final = frozenset(state.value for state in CollectorState)
+
+_SAMPLE_FIGURES: Final = (
+    "cpu_usage_nanocores",
+    "memory_working_set_mib",
+    "rootfs_used_mib",
+    "ephemeral_storage_used_mib",
+)
+_ACCELERATOR_FIGURES: Final = (
+    "memory_mib",
+    "memory_usage_mib",
+    "memory_utilization_percent",
+    "cores_utilization_percent",
+    "temperature_celsius",
+    "power_usage_watts",
+    "unhealthy",
+)
+
+
+def encode(usage: InstanceUsage, *, api_group: str = DEFAULT_API_GROUP) -> bytes:
+    """The document of one Instance as JSON, ending in a newline."""
+    return _bytes(_instance(usage, api_group))
+
+
+def encode_list(usages: Iterable[InstanceUsage], *, api_group: str = DEFAULT_API_GROUP) -> bytes:
+    """The document of many Instances as JSON, in the order given, ending in a newline."""
+    return _bytes(_list(usages, api_group))
+
+
+def document(usage: InstanceUsage, *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
+    """The document of one Instance as plain JSON values, for YAML and for rows of a table."""
+    return _values(_instance(usage, api_group))
+
+
+def list_document(usages: Iterable[InstanceUsage], *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
+    """The document of many Instances as plain JSON values."""
+    return _values(_list(usages, api_group))
+
+
+def parse(body: bytes) -> InstanceUsage:
+    """The Instance's usage from an API server's answer, the existing operator's included.
+
+    A figure that the answer neither carries nor explains is absent ``not_reported``, as is one explained by a
+    word that is not known here.
+
+    Raises:
+        DocumentError: Not JSON, another kind, or a key of the wrong type.
+    """
+    try:
+        answer = InstanceMetrics.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(step) for step in first["loc"])
+        fault = excerpt(f"{place}: {first['msg']}")
+        raise DocumentError(f"not an InstanceMetrics: {fault}") from error
+    if answer.kind != KIND:
+        raise DocumentError(f"not an InstanceMetrics but a {excerpt(answer.kind, 64)!r}")
+    return InstanceUsage(
+        namespace=answer.metadata.namespace,
+        name=answer.metadata.name,
+        uid=answer.metadata.uid,
+        created_at=timestamps.parse(answer.metadata.creation_timestamp),
+        labels=answer.metadata.labels or {},
+        sample=None if answer.sample is None else _usage_sample(answer.sample),
+    )
+
+
+def _bytes(model: BaseModel) -> bytes:
+    return model.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
+
+
+def _values(model: BaseModel) -> dict[str, object]:
+    return model.model_dump(by_alias=True, exclude_none=True)
+
+
+def _list(usages: Iterable[InstanceUsage], api_group: str) -> InstanceMetricsList:
+    return InstanceMetricsList(
+        api_version=f"{api_group}/{VERSION}", items=[_instance(usage, api_group) for usage in usages]
+    )
+
+
+def _instance(usage: InstanceUsage, api_group: str) -> InstanceMetrics:
+    return InstanceMetrics(
+        api_version=f"{api_group}/{VERSION}",
+        metadata=Metadata(
+            name=usage.name,
+            namespace=usage.namespace,
+            uid=usage.uid,
+            creation_timestamp=None if usage.created_at is None else timestamps.seconds(usage.created_at),
+            labels=dict(usage.labels) or None,
+        ),
+        sample=None if usage.sample is None else _sample(usage.sample),
+    )
+
+
+def _sample(sample: UsageSample) -> Sample:
+    return Sample(
+        timestamp=timestamps.seconds(sample.timestamp),
+        accelerators=[_accelerator(entry) for entry in sample.accelerators] or None,
+        requests=_sums(sample.requests),
+        limits=_sums(sample.limits),
+        absent=_reasons(Sample, sample, _SAMPLE_FIGURES),
+        sources=[
+            Source(name=report.name, state=report.state, age_s=report.age_s, message=report.message)
+            for report in sample.sources
+        ],
+        **_measured(sample, _SAMPLE_FIGURES),
+    )
+
+
+def _accelerator(entry: AcceleratorUsage) -> Accelerator:
+    return Accelerator(
+        id=entry.id,
+        manufacturer=entry.manufacturer,
+        index=entry.index,
+        name=entry.name,
+        mode=entry.mode,
+        absent=_reasons(Accelerator, entry, _ACCELERATOR_FIGURES),
+        **_measured(entry, _ACCELERATOR_FIGURES),
+    )
+
+
+def _sums(resources: Resources) -> ResourceSums | None:
+    if resources == Resources():
+        return None
+    return ResourceSums(
+        cpu_millicores=resources.cpu_millicores,
+        memory_mib=resources.memory_mib,
+        ephemeral_storage_mib=resources.ephemeral_storage_mib,
+    )
+
+
+def _measured(values: object, figures: Iterable[str]) -> dict[str, Any]:
+    """Attribute -> figure, of those that were measured."""
+    found = ((figure, getattr(values, figure)) for figure in figures)
+    return {figure: value for figure, value in found if not isinstance(value, Reason)}
+
+
+def _reasons(model: type[BaseModel], values: object, figures: Iterable[str]) -> dict[str, str] | None:
+    """Key on the wire -> reason, of those that were not; None when all were."""
+    found = ((figure, getattr(values, figure)) for figure in figures)
+    reasons = {_key(model, figure): value.value for figure, value in found if isinstance(value, Reason)}
+    return reasons or None
+
+
+def _key(model: type[BaseModel], figure: str) -> str:
+    return model.model_fields[figure].alias or figure
+
+
+def _usage_sample(sample: Sample) -> UsageSample:
+    cpu, memory, rootfs, ephemeral = _figures(sample, _SAMPLE_FIGURES)
+    return UsageSample(
+        timestamp=timestamps.parse(sample.timestamp) or _NO_TIME,
+        cpu_usage_nanocores=cpu,
+        memory_working_set_mib=memory,
+        rootfs_used_mib=rootfs,
+        ephemeral_storage_used_mib=ephemeral,
+        accelerators=tuple(_accelerator_usage(entry) for entry in sample.accelerators or ()),
+        requests=_resources(sample.requests),
+        limits=_resources(sample.limits),
+        sources=tuple(
+            SourceReport(source.name, _state(source.state), source.age_s, source.message)
+            for source in sample.sources or ()
+        ),
+    )
+
+
+def _accelerator_usage(entry: Accelerator) -> AcceleratorUsage:
+    memory, used, used_percent, cores, temperature, power = _figures(entry, _ACCELERATOR_FIGURES[:-1])
+    return AcceleratorUsage(
+        id=entry.id,
+        manufacturer=entry.manufacturer,
+        index=entry.index,
+        name=entry.name,
+        mode=entry.mode,
+        memory_mib=memory,
+        memory_usage_mib=used,
+        memory_utilization_percent=used_percent,
+        cores_utilization_percent=cores,
+        temperature_celsius=temperature,
+        power_usage_watts=power,
+        unhealthy=_reason(entry, "unhealthy") if entry.unhealthy is None else entry.unhealthy,
+    )
+
+
+def _figures(model: Sample | Accelerator, figures: Iterable[str]) -> list[Figure]:
+    return [_reason(model, figure) if (value := getattr(model, figure)) is None else value for figure in figures]
+
+
+def _reason(model: Sample | Accelerator, figure: str) -> Reason:
+    word = (model.absent or {}).get(_key(type(model), figure))
+    return Reason(word) if word in _REASON_WORDS else Reason.NOT_REPORTED
+
+
+def _resources(sums: ResourceSums | None) -> Resources:
+    if sums is None:
+        return Resources()
+    return Resources(sums.cpu_millicores, sums.memory_mib, sums.ephemeral_storage_mib)
+
+
+def _state(word: str) -> SourceState | CollectorState:
+    """The state; a newer server's word that is not known here can only be called invalid."""
+    if word in _SOURCE_WORDS:
+        return SourceState(word)
+    return CollectorState(word) if word in _COLLECTOR_WORDS else SourceState.INVALID

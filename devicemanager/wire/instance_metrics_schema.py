@@ -1,0 +1,240 @@
+"""What an ``InstanceMetrics`` document is made of: each key with its meaning and unit.
+
+The OpenAPI documents are written from these models, so they cannot say anything else than what is sent.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, models_json_schema
+from pydantic_core import core_schema
+from typing_extensions import override
+
+from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.allocation import Mode
+from devicemanager.model.usage import SourceState
+
+VERSION: Final = "v1"
+KIND: Final = "InstanceMetrics"
+LIST_KIND: Final = "InstanceMetricsList"
+
+DEFAULT_API_GROUP: Final = "worker.gpustack.ai"
+
+_INT32: Final = {"format": "int32", "minimum": 0}
+_INT64: Final = {"format": "int64", "minimum": 0}
+
+Int32: TypeAlias = Annotated[StrictInt, Field(json_schema_extra={**_INT32})]
+Int64: TypeAlias = Annotated[StrictInt, Field(json_schema_extra={**_INT64})]
+"""What a Go client reads them into. Ranges are the rules' business; here they are documentation."""
+
+_REASON_VALUES: Final[dict[str, Any]] = {
+    "additionalProperties": {"type": "string", "enum": [reason.value for reason in Reason]}
+}
+_STATE_VALUES: Final[dict[str, Any]] = {
+    "enum": list(
+        dict.fromkeys([*(state.value for state in SourceState), *(state.value for state in CollectorState)])
+    )
+}
+
+Absent: TypeAlias = Annotated[
+    dict[str, str] | None,
+    Field(
+        description="Why a figure is left out: key of this object -> reason. A figure is measured or named here.",
+        json_schema_extra=_REASON_VALUES,
+    ),
+]
+
+
+class _Model(BaseModel):
+    """Base of the document's parts: keys by alias, newer servers' extra keys ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+
+class Accelerator(_Model):
+    """One accelerator, or one partition of one, that was given to the Instance."""
+
+    id: str = Field(description="Vendor UUID of the card; of the partition where it has one of its own.")
+    manufacturer: str = Field(default="", description="Manufacturer, as its device manager is labelled: nvidia.")
+    index: Int32 | None = Field(default=None, description="The allocator's ordinal on the node. No identity.")
+    name: str | None = Field(default=None, description="Product name.")
+    mode: str = Field(
+        default="",
+        description="How it was given. Exclusive, Shared and None show the card's figures; Sliced and Partitioned "
+        "show memory used and compute of the share alone; temperature, power and health are always the board's.",
+        json_schema_extra={"enum": [mode.label for mode in Mode if mode is not Mode.VISIBILITY]},
+    )
+    memory_mib: Int64 | None = Field(
+        default=None, alias="memoryMiB", description="Capacity of the card or partition, MiB, rounded up."
+    )
+    memory_usage_mib: Int64 | None = Field(
+        default=None, alias="memoryUsageMiB", description="Memory in use, MiB, rounded up."
+    )
+    memory_utilization_percent: Int32 | None = Field(
+        default=None, alias="memoryUtilizationPercent", description="Memory in use, percent of memoryMiB, cut off."
+    )
+    cores_utilization_percent: Int32 | None = Field(
+        default=None,
+        alias="coresUtilizationPercent",
+        description="Compute in use, percent: of the card; of the partition for a partition.",
+    )
+    temperature_celsius: Int32 | None = Field(
+        default=None, alias="temperatureCelsius", description="Temperature of the board, degrees Celsius."
+    )
+    power_usage_watts: Int32 | None = Field(
+        default=None, alias="powerUsageWatts", description="Power drawn by the board, watts, cut off."
+    )
+    unhealthy: StrictBool | None = Field(
+        default=None, description="Whether any health check of the board says that it is unhealthy."
+    )
+    absent: Absent = None
+
+
+class ResourceSums(_Model):
+    """Sums over the pod's containers, to compute percentages of; a key is left out when no container names it."""
+
+    cpu_millicores: Int64 | None = Field(
+        default=None, alias="cpuMilliCores", description="CPU, thousandths of a core, rounded up per container."
+    )
+    memory_mib: Int64 | None = Field(default=None, alias="memoryMiB", description="Memory, MiB, rounded up.")
+    ephemeral_storage_mib: Int64 | None = Field(
+        default=None, alias="ephemeralStorageMiB", description="Ephemeral storage, MiB, rounded up."
+    )
+
+
+class Source(_Model):
+    """One source that was asked for this sample."""
+
+    name: str = Field(
+        description="kubelet, metrics.k8s.io, device-manager/MANUFACTURER, or allocation when the record of the "
+        "pod's accelerators could not be understood."
+    )
+    state: str = Field(
+        description="How it ended. ok: its figures are in the sample. A device manager also passes on its "
+        "collector's state.",
+        json_schema_extra=_STATE_VALUES,
+    )
+    age_s: Int64 | None = Field(
+        default=None,
+        alias="ageSeconds",
+        description="Seconds between its measurement and this answer, whatever the clocks say; never negative.",
+    )
+    message: str | None = Field(default=None, description="One line for a person.")
+
+
+class Sample(_Model):
+    """One moment of the Instance. A figure is measured, or left out with its reason in absent."""
+
+    timestamp: str = Field(
+        description="When the oldest part of the sample was measured; the time of the read when nothing was.",
+        json_schema_extra={"format": "date-time"},
+    )
+    cpu_usage_nanocores: Int64 | None = Field(
+        default=None, alias="cpuUsageNanoCores", description="CPU in use, billionths of a core."
+    )
+    memory_working_set_mib: Int64 | None = Field(
+        default=None,
+        alias="memoryWorkingSetMiB",
+        description="Working set, as the kubelet evicts by it, MiB, rounded up.",
+    )
+    rootfs_used_mib: Int64 | None = Field(
+        default=None, alias="rootfsUsedMiB", description="Writable layers of all containers, MiB, rounded up."
+    )
+    ephemeral_storage_used_mib: Int64 | None = Field(
+        default=None,
+        alias="ephemeralStorageUsedMiB",
+        description="Writable layers, logs and emptyDirs of the pod, MiB, rounded up.",
+    )
+    accelerators: list[Accelerator] | None = Field(
+        default=None,
+        description="The Instance's own accelerators; left out when it has none or nothing could speak for them.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"]},
+    )
+    requests: ResourceSums | None = Field(default=None, description="What the pod's containers request.")
+    limits: ResourceSums | None = Field(default=None, description="What the pod's containers are limited to.")
+    absent: Absent = None
+    sources: list[Source] | None = Field(
+        default=None,
+        description="Every source asked, and how that ended.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+
+
+class Metadata(_Model):
+    """Of the Instance itself."""
+
+    name: str = Field(description="Name of the Instance.")
+    namespace: str = Field(description="Namespace of the Instance.")
+    uid: str = Field(default="", description="UID of the Instance.")
+    creation_timestamp: str | None = Field(
+        default=None,
+        alias="creationTimestamp",
+        description="When the Instance was created.",
+        json_schema_extra={"format": "date-time"},
+    )
+    labels: dict[str, str] | None = Field(default=None, description="Labels of the Instance.")
+
+
+class InstanceMetrics(_Model):
+    """What one Instance uses right now: CPU, memory, disk and exactly its own accelerators."""
+
+    kind: str = Field(default=KIND, description="InstanceMetrics.")
+    api_version: str = Field(alias="apiVersion", description="API group and version.")
+    metadata: Metadata = Field(description="Of the Instance.")
+    sample: Sample | None = Field(default=None, description="The current sample. No history is kept.")
+
+
+class ListMetadata(_Model):
+    """Of the list; empty, for it is always whole and never watched."""
+
+
+class InstanceMetricsList(_Model):
+    """The current samples of many Instances."""
+
+    kind: str = Field(default=LIST_KIND, description="InstanceMetricsList.")
+    api_version: str = Field(alias="apiVersion", description="API group and version.")
+    metadata: ListMetadata = Field(default_factory=ListMetadata, description="Of the list.")
+    items: list[InstanceMetrics] = Field(description="One per Instance.")
+
+
+class _OpenApiSchema(GenerateJsonSchema):
+    """JSON schema as OpenAPI 3.0 and 2.0 know it: optional means that the key may be missing, never null."""
+
+    @override
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    @override
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    @override
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False
+
+
+def schemas(
+    *, api_group: str = DEFAULT_API_GROUP, ref_prefix: str = "#/components/schemas/"
+) -> Mapping[str, Mapping[str, object]]:
+    """The schema of each part, by a name made of the reversed API group: ``ai.gpustack.worker.v1.InstanceMetrics``.
+
+    Args:
+        api_group: Whose kinds they are; the two kinds say so in ``x-kubernetes-group-version-kind``.
+        ref_prefix: What references between them begin with: ``#/definitions/`` for OpenAPI 2.0.
+    """
+    package = f"{'.'.join(reversed(api_group.split('.')))}.{VERSION}"
+    mode: JsonSchemaMode = "serialization"
+    _, found = models_json_schema(
+        [(InstanceMetrics, mode), (InstanceMetricsList, mode)],
+        ref_template=f"{ref_prefix}{package}.{{model}}",
+        schema_generator=_OpenApiSchema,
+    )
+    definitions: dict[str, dict[str, object]] = found["$defs"]
+    for kind in (KIND, LIST_KIND):
+        definitions[kind]["x-kubernetes-group-version-kind"] = [
+            {"group": api_group, "version": VERSION, "kind": kind}
+        ]
+    for definition in definitions.values():
+        definition.pop("title", None)
+    return {f"{package}.{name}": definition for name, definition in sorted(definitions.items())}
