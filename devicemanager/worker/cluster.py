@@ -6,7 +6,7 @@ generated classes are never loaded. Names taken from a caller enter a path throu
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, NamedTuple, NoReturn, Protocol, Self
@@ -45,6 +45,9 @@ FORCED_RELOAD_PAUSE_S: Final = 1.0
 
 WATCH_S: Final = 240.0
 """Seconds after which the server ends a watch, so that a dead connection is noticed within minutes."""
+
+WATCH_START_S: Final = 30.0
+"""For the head of a watch's answer; an API server may fill its own cache before it sends one."""
 
 CONNECTIONS: Final = 512
 """To the API server at once; each carries one request."""
@@ -97,7 +100,7 @@ class Cluster(Protocol):
 
     def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """Changes since a version, until the server ends the watch."""
         ...
 
@@ -201,7 +204,7 @@ class ClusterClient(Cluster):
     @override
     async def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """Changes since a version; ends when the server ends it, which it is asked to do after some minutes.
 
         To be iterated under :func:`contextlib.aclosing`, so that leaving early closes the connection.
@@ -216,15 +219,21 @@ class ClusterClient(Cluster):
             "resourceVersion": resource_version,
             "timeoutSeconds": f"{WATCH_S:.0f}",
         }
-        request = self._request("GET", path, query, self._credentials, BODY_LIMIT_BYTES, None, encoding="identity")
-        async with within(WATCH_S + 30), start(self._session, request) as response:
-            if response.status != 200:
-                body = await response.content.read(ERROR_BODY_LIMIT_BYTES)
-                if response.status == 401:
-                    await self._renew(self._credentials)
-                raise refusal(response.status, body)
-            async for line in _lines(response.content, BODY_LIMIT_BYTES):
-                yield _event(line)
+        used = self._credentials
+        request = self._request("GET", path, query, used, BODY_LIMIT_BYTES, None, encoding="identity")
+        # No deadline may span a yield: it would cancel whoever iterates, outside of the block that understands it.
+        async with AsyncExitStack() as opened:
+            async with within(WATCH_START_S):
+                response = await opened.enter_async_context(start(self._session, request))
+                if response.status != 200:
+                    body = await response.content.read(ERROR_BODY_LIMIT_BYTES)
+                    if response.status == 401:
+                        await self._renew(used)
+                    raise refusal(response.status, body)
+            lines = _Lines()
+            while chunk := await _next_chunk(response.content):
+                for line in lines.feed(chunk):
+                    yield _event(line)
 
     async def _ask(
         self,
@@ -320,17 +329,24 @@ _STATES: Final = {
 }
 
 
-async def _lines(content: aiohttp.StreamReader, limit_bytes: int) -> AsyncIterator[bytes]:
-    pending = bytearray()
-    async for chunk in content.iter_any():
-        pending += chunk
-        *complete, rest = pending.split(b"\n")
-        pending = bytearray(rest)
-        if len(pending) > limit_bytes:
-            raise FetchError(SourceState.INVALID, f"a watch event is longer than {limit_bytes} bytes")
-        for line in complete:
-            if line.strip():
-                yield bytes(line)
+async def _next_chunk(content: aiohttp.StreamReader) -> bytes:
+    async with within(WATCH_S + 30):
+        return await content.readany()
+
+
+class _Lines:
+    """Cuts chunks into lines, none longer than the limit of a body."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        self._pending += chunk
+        *complete, rest = self._pending.split(b"\n")
+        if len(rest) > BODY_LIMIT_BYTES:
+            raise FetchError(SourceState.INVALID, f"a watch event is longer than {BODY_LIMIT_BYTES} bytes")
+        self._pending = rest
+        return [bytes(line) for line in complete if line.strip()]
 
 
 def _event(line: bytes) -> WatchEvent:

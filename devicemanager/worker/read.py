@@ -1,49 +1,148 @@
-"""The one use case: from a namespace and a name to what that Instance uses now."""
+"""The one use case: from a namespace and a name to what that Instance uses now.
 
-from dataclasses import dataclass
-from typing import Final
+Two reads of the API server at once, then every source at once, each within its own time. metrics.k8s.io is asked
+when the kubelet fails, or is silent for too long.
+"""
+
+import asyncio
+from collections.abc import Mapping
 
 from typing_extensions import override
 
 from devicemanager.clock import Clock
-from devicemanager.worker.outcomes import ListResult, Outcome, Reader, Unavailable
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Seconds that each part of a read may take.
-
-    Attributes:
-        whole_s: Everything, where the caller names no shorter time.
-        api_s: Reading the Instance and its pod.
-        kubelet_s: One kubelet read, counted from when the pod is known.
-        device_manager_s: One snapshot, likewise, in parallel.
-        hedge_s: How long the kubelet may be silent before metrics.k8s.io is asked too.
-        fallback_s: What metrics.k8s.io always has.
-    """
-
-    whole_s: float = 10.0
-    api_s: float = 5.0
-    kubelet_s: float = 4.0
-    device_manager_s: float = 3.0
-    hedge_s: float = 2.0
-    fallback_s: float = 3.0
-
-
-DEADLINES: Final = Deadlines()
+from devicemanager.errors import FetchError
+from devicemanager.model.usage import PodReading, SourceFailure
+from devicemanager.rules.merge import KUBELET, METRICS_SERVER, PodOutcome
+from devicemanager.worker import listing
+from devicemanager.worker.cluster import is_name
+from devicemanager.worker.deadlines import DEADLINES, Countdown, Deadlines
+from devicemanager.worker.device_managers import SnapshotRead
+from devicemanager.worker.outcomes import (
+    Answer,
+    DeadlineExceeded,
+    ListResult,
+    NotFound,
+    Outcome,
+    Reader,
+    Unavailable,
+)
+from devicemanager.worker.sources import Sources, assemble, of_pod
+from devicemanager.worker.transport import attempt
+from devicemanager.worker.workloads import Missing, Workload, Workloads, workload
 
 
 class InstanceReader(Reader):
-    """Joins the sources. Under construction: the signatures are final."""
+    """Answers for one Instance, or for all.
 
-    def __init__(self, clock: Clock, deadlines: Deadlines = DEADLINES) -> None:
+    Args:
+        workloads: Entered; reads Instances and pods.
+        sources: Entered; reads the rest.
+        clock: Times the answers.
+        deadlines: Of the parts.
+    """
+
+    def __init__(
+        self, workloads: Workloads, sources: Sources, clock: Clock, deadlines: Deadlines = DEADLINES
+    ) -> None:
+        self._workloads = workloads
+        self._sources = sources
         self._clock = clock
         self._deadlines = deadlines
 
     @override
     async def read(self, namespace: str, name: str, *, deadline_s: float | None = None) -> Outcome:
-        return Unavailable("not built yet")
+        left = Countdown(self._whole_s(deadline_s))
+        title = f"Instance {namespace}/{name}"
+        if not (is_name(namespace) and is_name(name)):
+            return NotFound(f"Instance {namespace!r}/{name!r} not found")
+        work = await self._found((namespace, name), left)
+        match work:
+            case FetchError() if work.status == 404 and work.reason == "NotFound":
+                return NotFound(f"{title} not found")
+            case FetchError():
+                return _ended(left, f"{title} cannot be read: {work.state}: {work.message}")
+            case Missing():
+                return Unavailable(work.message)
+            case Workload():
+                return await self._measured(work, left)
 
     @override
     async def list(self, namespace: str | None = None, *, deadline_s: float | None = None) -> ListResult:
-        return Unavailable("not built yet")
+        left = Countdown(self._whole_s(deadline_s))
+        return await listing.read_all(self._workloads, self._sources, self._clock, namespace, left, self._deadlines)
+
+    def _whole_s(self, deadline_s: float | None) -> float:
+        whole_s = self._deadlines.whole_s
+        return whole_s if deadline_s is None else min(deadline_s, whole_s)
+
+    async def _found(self, name: tuple[str, str], left: Countdown) -> Workload | Missing | FetchError:
+        deadline_s = left.at_most(self._deadlines.api_s)
+        async with asyncio.TaskGroup() as tasks:
+            # Together, because one after the other would cost every answer a round trip for the sake of the few
+            # that have no Instance.
+            instance_read = tasks.create_task(attempt(self._workloads.instance(name, deadline_s=deadline_s)))
+            pod_read = tasks.create_task(attempt(self._workloads.pod(name, deadline_s=deadline_s)))
+        instance, pod = instance_read.result(), pod_read.result()
+        if isinstance(instance, FetchError):
+            return instance
+        if isinstance(pod, FetchError):
+            return pod
+        return workload(instance, pod)
+
+    async def _measured(self, work: Workload, left: Countdown) -> Outcome:
+        async with asyncio.TaskGroup() as tasks:
+            snapshots_read = tasks.create_task(self._snapshots(work, left))
+            kubelet, metrics_server = await self._usage(work, left)
+            if isinstance(kubelet, SourceFailure) and isinstance(metrics_server, SourceFailure):
+                snapshots_read.cancel()
+                return _ended(left, _no_usage(work, kubelet, metrics_server))
+        return Answer(
+            assemble(
+                work,
+                self._clock,
+                kubelet=kubelet,
+                metrics_server=metrics_server,
+                snapshots=snapshots_read.result(),
+            )
+        )
+
+    async def _usage(self, work: Workload, left: Countdown) -> tuple[PodOutcome, PodOutcome | None]:
+        """What the kubelet says, and what metrics.k8s.io says if that was asked and has answered."""
+        async with asyncio.TaskGroup() as tasks:
+            kubelet_read = tasks.create_task(self._kubelet(work, left.at_most(self._deadlines.kubelet_s)))
+            await asyncio.wait({kubelet_read}, timeout=left.at_most(self._deadlines.hedge_s))
+            if kubelet_read.done() and isinstance(kubelet_read.result(), PodReading):
+                return kubelet_read.result(), None
+            fallback_s = left.at_most(self._deadlines.fallback_s)
+            fallback_read = tasks.create_task(self._sources.fallback(work, deadline_s=fallback_s))
+            kubelet = await kubelet_read
+            if isinstance(kubelet, PodReading) and not fallback_read.done():
+                fallback_read.cancel()
+                return kubelet, None
+        return kubelet, fallback_read.result()
+
+    async def _kubelet(self, work: Workload, deadline_s: float) -> PodOutcome:
+        return of_pod(await self._sources.kubelet(work.node_name, deadline_s=deadline_s), work, self._clock)
+
+    async def _snapshots(self, work: Workload, left: Countdown) -> Mapping[str, SnapshotRead | SourceFailure]:
+        deadline_s = left.at_most(self._deadlines.device_manager_s)
+        async with asyncio.TaskGroup() as tasks:
+            reads = {
+                manufacturer: tasks.create_task(
+                    self._sources.snapshot((work.node_name, manufacturer), deadline_s=deadline_s)
+                )
+                for manufacturer in work.allocation.manufacturers
+            }
+        return {manufacturer: read.result() for manufacturer, read in reads.items()}
+
+
+def _ended(left: Countdown, message: str) -> Unavailable | DeadlineExceeded:
+    return DeadlineExceeded(message) if left.over else Unavailable(message)
+
+
+def _no_usage(work: Workload, kubelet: SourceFailure, metrics_server: SourceFailure) -> str:
+    said = "; ".join(
+        f"{name}: {failure.state}" + (f", {failure.message}" if failure.message else "")
+        for name, failure in ((f"{KUBELET} of node {work.node_name}", kubelet), (METRICS_SERVER, metrics_server))
+    )
+    return f"no figures of pod {work.pod.namespace}/{work.pod.name}: {said}"

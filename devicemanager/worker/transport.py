@@ -8,12 +8,12 @@ import asyncio
 import re
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import aiohttp
 from yarl import URL
@@ -21,6 +21,8 @@ from yarl import URL
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
+
+T = TypeVar("T")
 
 ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
 """Of an error answer: room for any Kubernetes Status, too little to hurt."""
@@ -103,6 +105,14 @@ async def within(deadline_s: float) -> AsyncIterator[None]:
         raise FetchError(SourceState.UNREACHABLE, "the connection was lost before the answer") from error
     except aiohttp.ClientError as error:
         raise FetchError(SourceState.INVALID, f"not HTTP as expected: {excerpt(str(error))}") from error
+
+
+async def attempt(read: Awaitable[T]) -> T | FetchError:
+    """The answer, or the failure as a value: in a TaskGroup one source's failure must not cancel the others."""
+    try:
+        return await read
+    except FetchError as error:
+        return error
 
 
 async def exchange(session: aiohttp.ClientSession, request: Request, clock: Clock) -> Received:

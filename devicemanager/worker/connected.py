@@ -1,0 +1,116 @@
+"""The whole read side put together: for the worker, for the command line, and for any program that imports us.
+
+async with connected_reader(Kubeconfig("~/.kube/config")) as reader:
+    outcome = await reader.read("team-a", "web")
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from devicemanager.clock import Clock, SystemClock
+from devicemanager.worker.cluster import Cluster, ClusterClient
+from devicemanager.worker.credentials import CredentialsSource
+from devicemanager.worker.deadlines import DEADLINES, Deadlines
+from devicemanager.worker.device_managers import DeviceManagers
+from devicemanager.worker.kubelet import ProxiedKubelets
+from devicemanager.worker.metrics_server import MetricsServer
+from devicemanager.worker.read import InstanceReader
+from devicemanager.worker.sources import AGES, Ages, Sources
+from devicemanager.worker.workloads import Workloads
+
+SYSTEM_NAMESPACE: Final = "gpustack-system"
+"""Where the existing operator's chart installs, and ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How to read.
+
+    Attributes:
+        device_manager_tls: Gives the context to ask device managers with, at each read; None where there is no
+            client pair, and then the cards' source says so.
+        device_manager_namespace: Where their pods run.
+        device_manager_server_name: The name that their certificates carry; None to verify the pod's address.
+        ages: For how long answers are shared with those who come later.
+        deadlines: Of a read and its parts.
+    """
+
+    device_manager_tls: Callable[[], ssl.SSLContext] | None = field(default=None, repr=False)
+    device_manager_namespace: str = SYSTEM_NAMESPACE
+    device_manager_server_name: str | None = None
+    ages: Ages = AGES
+    deadlines: Deadlines = DEADLINES
+
+
+READ_OPTIONS: Final = ReadOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSide:
+    """Everything that reading needs, running.
+
+    Attributes:
+        reader: Answers.
+        cluster: The API server's client, for whatever else is to be asked.
+        sources: With the statistics of the shared reads.
+    """
+
+    reader: InstanceReader
+    cluster: ClusterClient
+    sources: Sources
+
+
+@asynccontextmanager
+async def connected(
+    credentials: CredentialsSource, options: ReadOptions = READ_OPTIONS, *, clock: Clock | None = None
+) -> AsyncIterator[ReadSide]:
+    """The read side, connected and following; everything it runs ends with the block.
+
+    Args:
+        credentials: For the API server.
+        options: How to read.
+        clock: None for the machine's own.
+
+    Raises:
+        SettingsError: The credentials cannot be read.
+    """
+    clock = clock or SystemClock()
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as background:
+        cluster = await stack.enter_async_context(ClusterClient(credentials, clock))
+        device_managers = await stack.enter_async_context(_device_managers(cluster, options, clock))
+        workloads = await stack.enter_async_context(Workloads(cluster, clock))
+        sources = await stack.enter_async_context(
+            Sources(ProxiedKubelets(cluster), MetricsServer(cluster), device_managers, clock, options.ages)
+        )
+        followed = [
+            background.create_task(cluster.follow_credentials()),
+            background.create_task(device_managers.follow()),
+        ]
+        try:
+            yield ReadSide(InstanceReader(workloads, sources, clock, options.deadlines), cluster, sources)
+        finally:
+            for task in followed:
+                task.cancel()
+
+
+@asynccontextmanager
+async def connected_reader(
+    credentials: CredentialsSource, options: ReadOptions = READ_OPTIONS
+) -> AsyncIterator[InstanceReader]:
+    """Only the reader of :func:`connected`."""
+    async with connected(credentials, options) as side:
+        yield side.reader
+
+
+def _device_managers(cluster: Cluster, options: ReadOptions, clock: Clock) -> DeviceManagers:
+    return DeviceManagers(
+        cluster,
+        options.device_manager_tls,
+        clock,
+        namespace=options.device_manager_namespace,
+        server_name=options.device_manager_server_name,
+    )

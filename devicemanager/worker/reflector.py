@@ -1,0 +1,186 @@
+"""A list in pages, and a copy of a collection kept current by list and watch, in bounded memory.
+
+The copy holds what ``describe`` makes of an object, never the object. While the API server cannot be reached the
+last copy stays, and says since when it is old through ``problem``.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, Generic, NoReturn, TypeVar
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.model.usage import SourceState
+from devicemanager.wire import kubernetes
+from devicemanager.worker.cluster import Cluster
+
+T = TypeVar("T")
+
+PAGE_ITEMS: Final = 250
+"""Objects per page of a list: a pod with its managed fields is 5 to 30 KiB."""
+
+PAGE_LIMIT_BYTES: Final = 16 * 1024 * 1024
+
+LIST_LIMIT_ITEMS: Final = 50_000
+"""Objects in one list: five times the nodes of the largest cluster that Kubernetes supports."""
+
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 30.0
+
+_GONE: Final = 410
+
+_log: FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A whole collection: each object as JSON, and the version from which a watch may go on."""
+
+    items: tuple[bytes, ...]
+    resource_version: str
+
+
+async def list_objects(
+    cluster: Cluster, path: str, params: Mapping[str, str] | None = None, *, deadline_s: float = 30.0
+) -> Listing:
+    """All objects of a collection, page by page.
+
+    Raises:
+        FetchError: As :meth:`~devicemanager.worker.cluster.ClusterClient.fetch` does; ``invalid`` for more than
+            50,000 objects.
+    """
+    items: list[bytes] = []
+    query = {**(params or {}), "limit": str(PAGE_ITEMS)}
+    try:
+        async with asyncio.timeout(deadline_s):
+            while True:
+                body = await cluster.get(path, query, deadline_s=deadline_s, limit_bytes=PAGE_LIMIT_BYTES)
+                page = kubernetes.parse_list_page(body)
+                items.extend(bytes(item) for item in page.items or ())
+                if len(items) > LIST_LIMIT_ITEMS:
+                    raise FetchError(SourceState.INVALID, f"a list of more than {LIST_LIMIT_ITEMS} objects")
+                if not page.metadata.continue_:
+                    return Listing(tuple(items), page.metadata.resource_version)
+                query["continue"] = page.metadata.continue_
+    except TimeoutError as error:
+        raise FetchError(SourceState.TIMEOUT, f"no complete list within {deadline_s:.3g} s") from error
+    except DocumentError as error:
+        raise FetchError(SourceState.INVALID, str(error)) from error
+
+
+class Reflector(Generic[T]):
+    """A current copy of a collection.
+
+    Args:
+        cluster: Where it lives.
+        path: Of the collection.
+        describe: What to remember of an object, from its JSON; None to remember nothing. A DocumentError counts
+            as None.
+        params: Label and field selectors.
+        name: For the log.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        path: str,
+        describe: Callable[[bytes], T | None],
+        *,
+        params: Mapping[str, str] | None = None,
+        name: str,
+    ) -> None:
+        self._cluster = cluster
+        self._path = path
+        self._describe = describe
+        self._params = dict(params or {})
+        self._name = name
+        self._items: dict[str, T] = {}
+        self._settled = asyncio.Event()
+        self.synced = False
+        self.changes = 0
+        self.problem: FetchError | None = None
+
+    @property
+    def items(self) -> Mapping[str, T]:
+        """UID -> what was described. ``changes`` grows whenever this does not stay the same."""
+        return self._items
+
+    async def settled(self) -> None:
+        """Waits until the first list has come, or has failed; ``synced`` and ``problem`` tell which."""
+        await self._settled.wait()
+
+    async def run(self) -> NoReturn:
+        """Follows the collection until cancelled."""
+        pause_s, version = _FIRST_PAUSE_S, ""
+        while True:
+            try:
+                if not version:
+                    version = await self._list()
+                self._note(None)
+                version = await self._watch(version)
+                pause_s = _FIRST_PAUSE_S
+            except FetchError as error:
+                if error.status == _GONE:
+                    version = ""
+                else:
+                    self._note(error)
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            # Also after a watch that ended well: a server that ends each at once must not be hammered.
+            await asyncio.sleep(pause_s / 2)
+
+    async def _list(self) -> str:
+        listing = await list_objects(self._cluster, self._path, self._params)
+        described = ((_uid(item), self._described(item)) for item in listing.items)
+        self._items = {uid: value for uid, value in described if uid and value is not None}
+        self.changes += 1
+        self.synced = True
+        self._settled.set()
+        return listing.resource_version
+
+    async def _watch(self, version: str) -> str:
+        events = self._cluster.watch(self._path, self._params, resource_version=version)
+        async with aclosing(events):
+            async for event in events:
+                try:
+                    metadata = kubernetes.parse_metadata(event.object)
+                except DocumentError as error:
+                    raise FetchError(SourceState.INVALID, str(error)) from error
+                if event.type != "BOOKMARK":
+                    self._apply(event.type, metadata.uid, event.object)
+                version = metadata.resource_version or version
+        return version
+
+    def _apply(self, change: str, uid: str, item: bytes) -> None:
+        value = None if change == "DELETED" else self._described(item)
+        if value is None:
+            self._items.pop(uid, None)
+        elif uid in self._items or len(self._items) < LIST_LIMIT_ITEMS:
+            self._items[uid] = value
+        self.changes += 1
+
+    def _described(self, item: bytes) -> T | None:
+        try:
+            return self._describe(item)
+        except DocumentError as error:
+            _log.warning("watched_object_unreadable", collection=self._name, error=str(error))
+            return None
+
+    def _note(self, problem: FetchError | None) -> None:
+        before, self.problem = self.problem, problem
+        if problem is not None:
+            self._settled.set()
+        if problem is not None and (before is None or before.state != problem.state):
+            _log.warning("watch_failed", collection=self._name, state=problem.state, error=problem.message)
+        elif problem is None and before is not None:
+            _log.info("watch_recovered", collection=self._name)
+
+
+def _uid(item: bytes) -> str:
+    try:
+        return kubernetes.parse_metadata(item).uid
+    except DocumentError:
+        return ""

@@ -1,0 +1,149 @@
+"""One read in flight per peer, shared by all who want it, and kept for as long as its owner calls it fresh.
+
+The flight belongs to nobody who waits: a waiter that leaves, or is cancelled, leaves the others their answer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.clock import Clock
+from devicemanager.errors import FetchError
+from devicemanager.model.usage import SourceState
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+_log: FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts since the start, for the worker's own metrics.
+
+    Attributes:
+        started: Reads sent to a peer.
+        joined: Callers who waited for a read that was under way.
+        reused: Callers who got a kept answer.
+        failed: Reads that ended without an answer.
+    """
+
+    started: int = 0
+    joined: int = 0
+    reused: int = 0
+    failed: int = 0
+
+
+class SharedReads(Generic[K, V]):
+    """Reads by key. To be entered before use; leaving it ends all flights.
+
+    Args:
+        fetch: Reads one peer, within a deadline of its own. Raises FetchError.
+        clock: Only its monotonic side is used.
+        max_age_s: Seconds for which an answer is given to others, counted from the start of its read; an answer
+            exactly that old is no longer given. 0 keeps nothing: callers then only share what is in flight.
+    """
+
+    def __init__(self, fetch: Callable[[K], Awaitable[V]], clock: Clock, *, max_age_s: float) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._max_age_s = max_age_s
+        self._tasks = asyncio.TaskGroup()
+        self._flights: dict[K, asyncio.Task[V | FetchError]] = {}
+        self._kept: dict[K, tuple[float, V]] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.statistics = Statistics()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for flight in self._flights.values():
+            flight.cancel()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    def __len__(self) -> int:
+        """How many answers are kept."""
+        return len(self._kept)
+
+    async def read(self, key: K, *, deadline_s: float) -> V:
+        """A kept answer that is fresh, or the answer of the flight under way, or of a new one.
+
+        Args:
+            key: Which peer.
+            deadline_s: Seconds that this caller waits.
+
+        Raises:
+            FetchError: The read failed, or this caller's time is over (``timeout``); a failure is kept for nobody.
+        """
+        kept = self._kept.get(key)
+        if kept is not None and self._clock.monotonic() - kept[0] < self._max_age_s:
+            self.statistics.reused += 1
+            return kept[1]
+        if deadline_s <= 0:
+            raise FetchError(SourceState.TIMEOUT, "no time was left to ask")
+        flight = self._flights.get(key)
+        if flight is None:
+            self.statistics.started += 1
+            flight = self._flights[key] = self._tasks.create_task(self._fly(key))
+        else:
+            self.statistics.joined += 1
+        return await self._landed(flight, deadline_s)
+
+    async def _landed(self, flight: "asyncio.Task[V | FetchError]", deadline_s: float) -> V:
+        await asyncio.wait({flight}, timeout=deadline_s)
+        if not flight.done():
+            raise FetchError(SourceState.TIMEOUT, f"no complete answer within {deadline_s:.3g} s")
+        if flight.cancelled():
+            raise FetchError(SourceState.UNREACHABLE, "we are shutting down")
+        result = flight.result()
+        if isinstance(result, FetchError):
+            # Each waiter raises its own: one exception object raised in many tasks collects all their tracebacks.
+            raise FetchError(result.state, result.message, status=result.status, reason=result.reason) from result
+        return result
+
+    async def _fly(self, key: K) -> V | FetchError:
+        started_s = self._clock.monotonic()
+        try:
+            value = await self._fetch(key)
+        except FetchError as error:
+            self.statistics.failed += 1
+            return error
+        except Exception:  # noqa: BLE001 - the boundary of one source: our fault in reading one must not end all
+            self.statistics.failed += 1
+            _log.exception("shared_read_broke", key=str(key))
+            return FetchError(SourceState.INVALID, "the read failed for a reason of our own; see the log")
+        else:
+            self._keep(key, started_s, value)
+            return value
+        finally:
+            del self._flights[key]
+
+    def _keep(self, key: K, started_s: float, value: V) -> None:
+        if self._max_age_s <= 0:
+            return
+        self._kept.pop(key, None)
+        self._kept[key] = (started_s, value)
+        if self._sweeper is None:
+            self._sweep_in(self._max_age_s)
+
+    def _sweep_in(self, delay_s: float) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(delay_s, self._sweep)
+
+    def _sweep(self) -> None:
+        expired_s = self._clock.monotonic() - self._max_age_s
+        for key in [key for key, (started_s, _) in self._kept.items() if started_s <= expired_s]:
+            del self._kept[key]
+        self._sweeper = None
+        if self._kept:
+            self._sweep_in(self._max_age_s)

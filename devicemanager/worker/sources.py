@@ -1,0 +1,201 @@
+"""The three kinds of source, each peer read once for all who want it, and what they say joined into one answer.
+
+What goes wrong with a source is logged when it begins and when it ends, and not for each of those who asked.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.clock import Clock
+from devicemanager.errors import FetchError
+from devicemanager.model.accelerator import CollectorState
+from devicemanager.model.usage import InstanceUsage, PeerSnapshot, SourceFailure, SourceState
+from devicemanager.rules import freshness
+from devicemanager.rules.merge import KUBELET, PodOutcome, SnapshotOutcome, device_manager, merge
+from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
+from devicemanager.worker.kubelet import KubeletSource, NodeRead
+from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
+from devicemanager.worker.shared_reads import SharedReads
+from devicemanager.worker.transport import attempt
+from devicemanager.worker.workloads import Name, Workload
+
+_REMEMBERED_FAULTS: Final = 16_384
+"""Peers known to be at fault; past that the one longest unchanged is forgotten, and may be logged twice."""
+
+T = TypeVar("T")
+
+_log: FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Seconds for which an answer is shared with those who come later; 0 is always fresh.
+
+    Attributes:
+        kubelet_s: A summary costs a kubelet up to a second, and its figures move every 10 to 15.
+        snapshot_s: A snapshot costs next to nothing and is as old as it says.
+    """
+
+    kubelet_s: float = 15.0
+    snapshot_s: float = 1.0
+
+
+AGES: Final = Ages()
+
+
+class Sources:
+    """Whom to ask. To be entered before use.
+
+    Attributes:
+        kubelets: By node.
+        metrics: By the pod's namespace and name.
+        snapshots: By node and manufacturer.
+    """
+
+    def __init__(
+        self,
+        kubelets: KubeletSource,
+        metrics_server: MetricsServer,
+        device_managers: DeviceManagers,
+        clock: Clock,
+        ages: Ages = AGES,
+    ) -> None:
+        self._kubelet_source = kubelets
+        self._metrics_server = metrics_server
+        self._device_managers = device_managers
+        self._clock = clock
+        self._faults = FaultLog()
+        self._resources = AsyncExitStack()
+        self.kubelets: SharedReads[str, NodeRead] = SharedReads(self._read_kubelet, clock, max_age_s=ages.kubelet_s)
+        self.metrics: SharedReads[Name, MetricsRead] = SharedReads(self._read_metrics, clock, max_age_s=0)
+        self.snapshots: SharedReads[Place, SnapshotRead] = SharedReads(
+            self._read_snapshot, clock, max_age_s=ages.snapshot_s
+        )
+
+    async def __aenter__(self) -> Self:
+        for reads in (self.kubelets, self.metrics, self.snapshots):
+            await self._resources.enter_async_context(reads)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._resources.aclose()
+
+    async def kubelet(self, node: str, *, deadline_s: float) -> NodeRead | SourceFailure:
+        """A node's summary, or why there is none."""
+        return await _or_failure(self.kubelets.read(node, deadline_s=deadline_s))
+
+    async def fallback(self, work: Workload, *, deadline_s: float) -> PodOutcome:
+        """What metrics.k8s.io says of a pod, or why it says nothing."""
+        name = (work.pod.namespace, work.pod.name)
+        read = await _or_failure(self.metrics.read(name, deadline_s=deadline_s))
+        return read if isinstance(read, SourceFailure) else read.reading(work.pod, self._clock)
+
+    async def snapshot(self, place: Place, *, deadline_s: float) -> SnapshotRead | SourceFailure:
+        """What the device manager of a node and manufacturer says, or why it says nothing."""
+        return await _or_failure(self.snapshots.read(place, deadline_s=deadline_s))
+
+    async def _read_kubelet(self, node: str) -> NodeRead:
+        return await self._noting(KUBELET, node, self._kubelet_source.read(node), _no_fault)
+
+    async def _read_metrics(self, name: Name) -> MetricsRead:
+        return await self._metrics_server.read(name)
+
+    async def _read_snapshot(self, place: Place) -> SnapshotRead:
+        node, manufacturer = place
+        read = self._device_managers.read(place)
+        return await self._noting(device_manager(manufacturer), node, read, self._fault_of)
+
+    async def _noting(
+        self, source: str, node: str, read: Awaitable[T], fault_of: Callable[[T], SourceFailure | None]
+    ) -> T:
+        outcome = await attempt(read)
+        if isinstance(outcome, FetchError):
+            self._faults.note(source, node, SourceFailure(outcome.state, outcome.message))
+            raise outcome
+        self._faults.note(source, node, fault_of(outcome))
+        return outcome
+
+    def _fault_of(self, read: SnapshotRead) -> SourceFailure | None:
+        found: PeerSnapshot = read.snapshot
+        if found.state is not CollectorState.OK:
+            return SourceFailure(found.state, found.detail)
+        if freshness.is_stale(read.reading(self._clock).age_s, found.period_s):
+            return SourceFailure(SourceState.STALE, "its snapshot is too old to be shown")
+        return None
+
+
+class FaultLog:
+    """Logs the beginning, each change and the end of a peer's fault."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def note(self, source: str, node: str, fault: SourceFailure | None) -> None:
+        """What asking one peer just showed; None for nothing wrong."""
+        peer = (source, node)
+        if fault is None:
+            if self._states.pop(peer, None) is not None:
+                _log.info("source_recovered", source=source, node=node)
+        elif self._states.get(peer) != fault.state:
+            self._states[peer] = fault.state
+            self._states.move_to_end(peer)
+            if len(self._states) > _REMEMBERED_FAULTS:
+                self._states.popitem(last=False)
+            _log.warning("source_failed", source=source, node=node, state=fault.state, error=fault.message)
+
+
+def assemble(
+    work: Workload,
+    clock: Clock,
+    *,
+    kubelet: PodOutcome,
+    metrics_server: PodOutcome | None = None,
+    snapshots: Mapping[str, SnapshotRead | SourceFailure],
+) -> InstanceUsage:
+    """The answer for one Instance from what its sources said."""
+    outcomes: dict[str, SnapshotOutcome] = {
+        manufacturer: read if isinstance(read, SourceFailure) else read.reading(clock)
+        for manufacturer, read in snapshots.items()
+    }
+    instance, pod = work.instance, work.pod
+    return InstanceUsage(
+        namespace=instance.namespace,
+        name=instance.name,
+        uid=instance.uid,
+        created_at=instance.created_at,
+        labels=instance.labels,
+        node_name=work.node_name,
+        sample=merge(
+            now=clock.now(),
+            pod_uid=pod.uid,
+            allocation=work.allocation,
+            kubelet=kubelet,
+            metrics_server=metrics_server,
+            device_managers=outcomes,
+            requests=pod.requests,
+            limits=pod.limits,
+        ),
+    )
+
+
+def of_pod(read: NodeRead | SourceFailure, work: Workload, clock: Clock) -> PodOutcome:
+    """What a node's summary says of one pod."""
+    return read if isinstance(read, SourceFailure) else read.reading(work.pod, clock)
+
+
+async def _or_failure(read: Awaitable[T]) -> T | SourceFailure:
+    outcome = await attempt(read)
+    return SourceFailure(outcome.state, outcome.message) if isinstance(outcome, FetchError) else outcome
+
+
+def _no_fault(_: object) -> None:
+    return None

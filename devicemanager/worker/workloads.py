@@ -1,0 +1,184 @@
+"""Instances and the pods behind them, read from the API server.
+
+An Instance is the operator's custom resource; its pod has the same namespace and name, and carries the Instance's
+UID in a label. A pod with another UID there belongs to an earlier Instance of that name, or to somebody else.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self, TypeAlias, TypeVar
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.clock import Clock
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.model.allocation import Allocation
+from devicemanager.model.usage import SourceState
+from devicemanager.wire import allocation_annotation, instances, pods
+from devicemanager.wire.instances import Instance
+from devicemanager.wire.pods import Pod
+from devicemanager.worker.cluster import Cluster, object_path
+from devicemanager.worker.reflector import list_objects
+from devicemanager.worker.shared_reads import SharedReads
+from devicemanager.worker.transport import attempt
+
+INSTANCES: Final = "/apis/worker.gpustack.ai/v1alpha1"
+"""The operator's custom resource, whatever group our own API is served under."""
+
+PART_OF_LABEL: Final = "app.kubernetes.io/part-of"
+
+READ_DEADLINE_S: Final = 5.0
+
+_ANY_VERSION: Final = {"resourceVersion": "0"}
+"""Answered from the API server's memory: no older than what its own watchers have seen."""
+
+Name: TypeAlias = tuple[str, str]
+"""A namespace, and a name in it."""
+
+T = TypeVar("T")
+
+_log: FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """An Instance, and its own pod on a node.
+
+    Attributes:
+        node_name: Where the pod runs.
+        allocation: From the pod's annotation.
+    """
+
+    instance: Instance
+    pod: Pod
+    node_name: str
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why an Instance has nothing to measure now."""
+
+    message: str
+
+
+def workload(instance: Instance, pod: Pod | None) -> Workload | Missing:
+    """Joins an Instance with the pod of the same namespace and name, if that is its own.
+
+    Args:
+        instance: As read.
+        pod: None where there is none of that name.
+    """
+    title = f"Instance {instance.namespace}/{instance.name}"
+    if instance.node_name is None:
+        return Missing(f"{title} is not scheduled to a node")
+    if pod is None:
+        return Missing(f"{title} has no backing pod")
+    if pod.labels.get(PART_OF_LABEL) != instance.uid:
+        return Missing(f"{title} has no backing pod: the pod of that name belongs to an earlier incarnation")
+    if pod.node_name is None:
+        return Missing(f"{title} is not scheduled to a node")
+    allocation = allocation_annotation.parse(pod.annotations.get(allocation_annotation.ANNOTATION))
+    return Workload(instance, pod, pod.node_name, allocation)
+
+
+class Workloads:
+    """Reads Instances and pods. To be entered before use.
+
+    Concurrent readers of one Instance share both reads; nothing is kept once they are answered.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster = cluster
+        self._instances: SharedReads[Name, Instance] = SharedReads(self._read_instance, clock, max_age_s=0)
+        self._pods: SharedReads[Name, Pod | None] = SharedReads(self._read_pod, clock, max_age_s=0)
+        self._resources = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._resources.enter_async_context(self._instances)
+        await self._resources.enter_async_context(self._pods)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._resources.aclose()
+
+    async def instance(self, name: Name, *, deadline_s: float) -> Instance:
+        """One Instance.
+
+        Raises:
+            FetchError: ``status`` 404 and ``reason`` ``NotFound`` where there is none of that name.
+        """
+        return await self._instances.read(name, deadline_s=deadline_s)
+
+    async def pod(self, name: Name, *, deadline_s: float) -> Pod | None:
+        """The pod of that name; None where there is none.
+
+        Raises:
+            FetchError: The API server did not say.
+        """
+        return await self._pods.read(name, deadline_s=deadline_s)
+
+    async def all(
+        self, namespace: str | None, *, deadline_s: float
+    ) -> tuple[Mapping[Name, Instance], Mapping[Name, Pod], str]:
+        """Every Instance and every pod that is part of something, in one namespace or in all for None.
+
+        Returns:
+            Instances, pods, and the version of the list of Instances. One that cannot be read is left out.
+
+        Raises:
+            FetchError: Either cannot be listed.
+        """
+        within = object_path("/namespaces", namespace) if namespace is not None else ""
+        pods_query = {"labelSelector": PART_OF_LABEL}
+        async with asyncio.TaskGroup() as tasks:
+            instances_read = tasks.create_task(
+                attempt(list_objects(self._cluster, f"{INSTANCES}{within}/instances", deadline_s=deadline_s))
+            )
+            pods_read = tasks.create_task(
+                attempt(list_objects(self._cluster, f"/api/v1{within}/pods", pods_query, deadline_s=deadline_s))
+            )
+        listed, backing = instances_read.result(), pods_read.result()
+        if isinstance(listed, FetchError):
+            raise listed
+        if isinstance(backing, FetchError):
+            raise backing
+        return (
+            {(each.namespace, each.name): each for each in _parsed(listed.items, instances.parse)},
+            {(each.namespace, each.name): each for each in _parsed(backing.items, pods.parse)},
+            listed.resource_version,
+        )
+
+    async def _read_instance(self, name: Name) -> Instance:
+        path = object_path(f"{INSTANCES}/namespaces", name[0]) + object_path("/instances", name[1])
+        return _understood(await self._cluster.get(path, _ANY_VERSION, deadline_s=READ_DEADLINE_S), instances.parse)
+
+    async def _read_pod(self, name: Name) -> Pod | None:
+        path = object_path("/api/v1/namespaces", name[0]) + object_path("/pods", name[1])
+        try:
+            return _understood(await self._cluster.get(path, _ANY_VERSION, deadline_s=READ_DEADLINE_S), pods.parse)
+        except FetchError as error:
+            if error.status == 404:
+                return None
+            raise
+
+
+def _understood(body: bytes, parse: Callable[[bytes], T]) -> T:
+    try:
+        return parse(body)
+    except DocumentError as error:
+        raise FetchError(SourceState.INVALID, str(error)) from error
+
+
+def _parsed(items: tuple[bytes, ...], parse: Callable[[bytes], T]) -> Iterator[T]:
+    for item in items:
+        try:
+            yield parse(item)
+        except DocumentError as error:
+            _log.warning("listed_object_unreadable", error=str(error))
