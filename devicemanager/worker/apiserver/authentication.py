@@ -1,0 +1,154 @@
+"""Who is asking: the front proxy's word, a bearer token, or nobody.
+
+An invalid credential is refused, never ignored: whoever sends one does not mean to be anonymous. Identity headers
+on a connection without the front proxy's certificate are no credential at all, whoever sends them.
+"""
+
+import hashlib
+import hmac
+import secrets
+import ssl
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+import structlog
+
+from devicemanager.clock import Clock
+from devicemanager.errors import DeviceManagerError, excerpt
+from devicemanager.worker.apiserver import reviews
+from devicemanager.worker.apiserver.identity import ANONYMOUS, User, authenticated
+from devicemanager.worker.apiserver.request_header import (
+    FrontProxyTrust,
+    Headers,
+    IdentityHeaderError,
+    user_from_headers,
+)
+from devicemanager.worker.apiserver.reviews import Poster
+from devicemanager.worker.apiserver.verdicts import OverloadedError, Verdicts
+
+PeerCertificate: TypeAlias = Mapping[str, object]
+"""What the ssl module says of a certificate that it verified."""
+
+TokenVerdicts: TypeAlias = "Verdicts[bytes, User | str]"
+"""Token digest -> its user, or why it is nobody's."""
+
+_NOBODY: Final = "the token is nobody's"
+
+
+class UnauthorizedError(Exception):
+    """The request carries a credential that is not valid. The text is for the log, never for the caller."""
+
+
+class Authenticator:
+    """Settles who sends a request.
+
+    Args:
+        trust: What the cluster says of its front proxy at this moment; None while that is not known, and then no
+            certificate is believed.
+        api: Answers TokenReviews.
+        tokens: Remembers the answers.
+        clock: For certificates that end while their connection lives on.
+    """
+
+    def __init__(
+        self, trust: Callable[[], FrontProxyTrust | None], api: Poster, tokens: TokenVerdicts, clock: Clock
+    ) -> None:
+        self._trust = trust
+        self._api = api
+        self._tokens = tokens
+        self._clock = clock
+        self._digest_key = secrets.token_bytes(32)
+        self._log = structlog.get_logger().bind()
+
+    async def authenticate(self, headers: Headers, certificate: PeerCertificate | None) -> User:
+        """The user behind a request, anonymous without any credential.
+
+        Args:
+            headers: Of the request.
+            certificate: Verified by the handshake against the front proxy's CA; None or empty without one.
+
+        Raises:
+            UnauthorizedError: A credential is not valid, or could not be checked.
+            OverloadedError: Too many tokens are being checked.
+        """
+        user = self._front_proxied(headers, certificate) if certificate else None
+        if user is None:
+            user = await self._bearer(headers)
+        return ANONYMOUS if user is None else authenticated(user)
+
+    def _front_proxied(self, headers: Headers, certificate: PeerCertificate) -> User | None:
+        trust = self._trust()
+        if trust is None:
+            raise UnauthorizedError("a client certificate came before the front proxy's CA is known")
+        name = common_name(certificate)
+        if name is None or not trust.allows(name):
+            raise UnauthorizedError(f"a client certificate names {excerpt(name or '', 64)!r}, which is not allowed")
+        if self._clock.now() >= _not_after(certificate):
+            raise UnauthorizedError("the client certificate ended while its connection lived on")
+        try:
+            return user_from_headers(headers, trust)
+        except IdentityHeaderError as error:
+            raise UnauthorizedError(str(error)) from error
+
+    async def _bearer(self, headers: Headers) -> User | None:
+        token = bearer_token(headers)
+        if token is None:
+            return None
+        digest = hmac.digest(self._digest_key, token.encode(), hashlib.sha256)
+        try:
+            verdict = await self._tokens.get(digest, lambda: self._review(token))
+        except OverloadedError:
+            raise
+        except DeviceManagerError as error:
+            self._log.warning("token_review_failed", error=str(error))
+            raise UnauthorizedError("the token could not be checked") from error
+        if isinstance(verdict, str):
+            raise UnauthorizedError(verdict)
+        return verdict
+
+    async def _review(self, token: str) -> User | str:
+        status = await reviews.ask(self._api, reviews.TOKEN_REVIEWS, reviews.token_review(token))
+        return reviews.reviewed_user(status) or _NOBODY
+
+
+def bearer_token(headers: Headers) -> str | None:
+    """The token that a request carries; None without an Authorization header.
+
+    Raises:
+        UnauthorizedError: The header is repeated, of another scheme, or holds no token.
+    """
+    values = headers.getall("Authorization", [])
+    if not values:
+        return None
+    if len(values) > 1:
+        raise UnauthorizedError("header Authorization is repeated")
+    scheme, _, token = values[0].partition(" ")
+    token = token.strip(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise UnauthorizedError("header Authorization holds no bearer token")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise UnauthorizedError("the bearer token holds characters that no token has")
+    return token
+
+
+def common_name(certificate: PeerCertificate) -> str | None:
+    """The one common name of a certificate's subject; None when there is none, or more than one to choose from."""
+    subject = certificate.get("subject", ())
+    if not isinstance(subject, tuple):
+        return None
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    return names[0] if len(names) == 1 else None
+
+
+def _not_after(certificate: PeerCertificate) -> datetime:
+    return _parse_certificate_time(str(certificate.get("notAfter", "")))
+
+
+@lru_cache(maxsize=64)
+def _parse_certificate_time(text: str) -> datetime:
+    try:
+        return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), tz=UTC)
+    except ValueError as error:
+        raise UnauthorizedError("the client certificate has no end that can be read") from error

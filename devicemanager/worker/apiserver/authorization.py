@@ -1,0 +1,83 @@
+"""May this caller do this: the cluster decides, by SubjectAccessReview, and we remember for seconds.
+
+Closed on failure: what could not be asked is not allowed.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from devicemanager.errors import DeviceManagerError, DocumentError, excerpt
+from devicemanager.worker.apiserver import reviews
+from devicemanager.worker.apiserver.attributes import Attributes
+from devicemanager.worker.apiserver.identity import User
+from devicemanager.worker.apiserver.reviews import Poster
+from devicemanager.worker.apiserver.verdicts import OverloadedError, Verdicts
+
+HEALTH_ROOTS: Final = frozenset({"/healthz", "/livez", "/readyz"})
+"""Open to everybody: kubelets ask without a credential. Exactly these, not what is under them."""
+
+REMEMBERED_LIMIT_BYTES: Final = 10_000
+"""A question longer than this is asked each time, so that no caller fills the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The cluster's word.
+
+    Attributes:
+        reason: What the authorizer said, one line; often nothing.
+    """
+
+    allowed: bool
+    reason: str = ""
+
+
+AccessVerdicts: TypeAlias = "Verdicts[tuple[User, Attributes], Decision]"
+
+ALLOWED: Final = Decision(allowed=True)
+
+
+class ReviewFailedError(DeviceManagerError):
+    """The cluster could not be asked."""
+
+
+class Authorizer:
+    """Asks the cluster who may do what."""
+
+    def __init__(self, api: Poster, verdicts: AccessVerdicts) -> None:
+        self._api = api
+        self._verdicts = verdicts
+        self.reached = False
+        """Whether the cluster has answered once."""
+
+    async def decide(self, user: User, attributes: Attributes) -> Decision:
+        """Whether this user may do this.
+
+        Raises:
+            ReviewFailedError: The cluster could not be asked.
+            OverloadedError: Too many other questions are under way.
+        """
+        if user.is_master or attributes.path in HEALTH_ROOTS:
+            return ALLOWED
+        key = (user, attributes)
+        known = self._verdicts.known(key)
+        if known is not None:
+            return known
+        review = reviews.access_review(user, attributes)
+        remember = len(json.dumps(review)) < REMEMBERED_LIMIT_BYTES
+        try:
+            return await self._verdicts.get(key, lambda: self._review(review), remember=remember)
+        except OverloadedError:
+            raise
+        except DeviceManagerError as error:
+            raise ReviewFailedError(f"the API server could not be asked who may do this: {error}") from error
+
+    async def _review(self, review: dict[str, object]) -> Decision:
+        status = await reviews.ask(self._api, reviews.ACCESS_REVIEWS, review)
+        self.reached = True
+        allowed, denied = status.get("allowed", False), status.get("denied", False)
+        if not isinstance(allowed, bool) or not isinstance(denied, bool):
+            raise DocumentError("a SubjectAccessReview says neither yes nor no")
+        reason = status.get("reason", "")
+        return Decision(allowed and not denied, excerpt(reason) if isinstance(reason, str) else "")

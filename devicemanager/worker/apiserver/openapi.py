@@ -1,0 +1,249 @@
+"""OpenAPI v2 and v3 of the API group, from the schemas of the models that encode the answers. Static bytes.
+
+``kubectl explain`` reads them, and the cluster merges them into its own. Old clients need v2, new ones v3; both are
+made from the same parts. A document whose hash a client holds may have changed since: it is answered with the
+current one, never with a redirect, which the aggregator forbids.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from typing import Final
+
+from devicemanager import __version__
+from devicemanager.wire import instance_metrics
+from devicemanager.worker.apiserver.discovery import (
+    INSTANCES,
+    KIND,
+    LIST_KIND,
+    METRICS,
+    SUBRESOURCE,
+    VERSION,
+    StaticDocument,
+    encode,
+)
+from devicemanager.worker.apiserver.negotiation import Encoding
+
+_A_YEAR: Final = timedelta(days=365)
+_V2_REFERENCES: Final = "#/definitions/"
+_V3_REFERENCES: Final = "#/components/schemas/"
+_VARIES: Final = {"Vary": "Accept"}
+_STATUS: Final = "Status"
+_NAMESPACE: Final = "namespace"
+_NAME: Final = "name"
+
+_Schema = dict[str, object]
+
+_QUERY: Final = {
+    "pretty": ("string", "If 'true', the answer is indented."),
+    "timeout": ("string", "How long the caller waits, such as 5s; sources that are slower are left out."),
+    "labelSelector": ("string", "Select by the Instance's labels; everything when empty."),
+    "fieldSelector": ("string", "Select by metadata.name or metadata.namespace; everything when empty."),
+    "limit": ("integer", "At most so many objects; the answer then says how to continue."),
+    "continue": ("string", "The continue value of the page before."),
+    "includeObject": ("string", "For tables: Metadata, Object or None."),
+}
+_OF_READ: Final = ("pretty", "timeout")
+_OF_LIST: Final = ("continue", "fieldSelector", "labelSelector", "limit", "pretty", "timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """One path that is served.
+
+    Attributes:
+        action: ``get`` or ``list``.
+        path: Below the group's version.
+        operation_id: As client generators use it.
+        query: Parameters it takes.
+        schema: Of a good answer.
+    """
+
+    action: str
+    path: str
+    operation_id: str
+    summary: str
+    query: tuple[str, ...]
+    schema: str
+    path_parameters: tuple[str, ...] = ()
+
+    @property
+    def parameters(self) -> list[tuple[str, str]]:
+        """Name and place of each."""
+        places = ((self.path_parameters, "path"), (self.query, "query"))
+        return [(name, place) for names, place in places for name in names]
+
+
+_OPERATIONS: Final = (
+    _Operation(
+        "list",
+        METRICS,
+        "listInstanceMetricsForAllNamespaces",
+        "current samples of the Instances of all namespaces",
+        _OF_LIST,
+        LIST_KIND,
+    ),
+    _Operation(
+        "list",
+        f"namespaces/{{namespace}}/{METRICS}",
+        "listNamespacedInstanceMetrics",
+        "current samples of the Instances of a namespace",
+        _OF_LIST,
+        LIST_KIND,
+        (_NAMESPACE,),
+    ),
+    _Operation(
+        "get",
+        f"namespaces/{{namespace}}/{METRICS}/{{name}}",
+        "readNamespacedInstanceMetrics",
+        "current sample of one Instance",
+        _OF_READ,
+        KIND,
+        (_NAMESPACE, _NAME),
+    ),
+    _Operation(
+        "get",
+        f"namespaces/{{namespace}}/{INSTANCES}/{{name}}/{SUBRESOURCE}",
+        "readNamespacedInstanceMetricsOfInstance",
+        "current sample of one Instance, as its subresource",
+        _OF_READ,
+        KIND,
+        (_NAMESPACE, _NAME),
+    ),
+)
+
+
+class OpenApiDocuments:
+    """OpenAPI of one API group."""
+
+    def __init__(self, api_group: str) -> None:
+        self._group = api_group
+        self._prefix = ".".join([*reversed(api_group.split(".")), VERSION])
+        self.path = f"/openapi/v3/apis/{api_group}/{VERSION}"
+        """Where the v3 document of the group's version is served."""
+        body = encode(self._v3(), Encoding.JSON)
+        self.hash = hashlib.sha512(body).hexdigest().upper()
+        """Of the v3 document; clients send it along and cache for good what they get for it."""
+        self._version = _document(body, self.hash, _VARIES)
+        relative = f"{self.path}?hash={self.hash}"
+        index = {"paths": {f"apis/{api_group}/{VERSION}": {"serverRelativeURL": relative}}}
+        self.index = StaticDocument(encode(index, Encoding.JSON), Encoding.JSON.value)
+        """``/openapi/v3``: lists our own version only, for all that is listed enters the cluster's own index."""
+        v2 = encode(self._v2(), Encoding.JSON)
+        self.v2 = _document(v2, hashlib.sha512(v2).hexdigest().upper(), _VARIES)
+        """``/openapi/v2``."""
+
+    def v3(self, asked_hash: str, now: datetime) -> StaticDocument:
+        """The v3 document; one asked for by its own hash may be kept for a year, which is for ever on the web."""
+        if asked_hash != self.hash:
+            return self._version
+        expires = format_datetime(now + _A_YEAR, usegmt=True)
+        headers = {**_VARIES, "Cache-Control": "public, immutable", "Expires": expires}
+        return _document(self._version.body, self.hash, headers)
+
+    def _v3(self) -> _Schema:
+        return {
+            "openapi": "3.0.0",
+            "info": self._info(),
+            "paths": {self._path(operation): self._v3_path(operation) for operation in _OPERATIONS},
+            "components": {"schemas": self._schemas(_V3_REFERENCES)},
+        }
+
+    def _v2(self) -> _Schema:
+        return {
+            "swagger": "2.0",
+            "info": self._info(),
+            "paths": {self._path(operation): self._v2_path(operation) for operation in _OPERATIONS},
+            "definitions": self._schemas(_V2_REFERENCES),
+        }
+
+    def _v3_path(self, operation: _Operation) -> _Schema:
+        parameters = [_v3_parameter(name, place) for name, place in operation.parameters]
+        responses: _Schema = {
+            "200": self._v3_response("OK", operation.schema),
+            "default": self._v3_response("Anything else.", _STATUS),
+        }
+        return {"parameters": parameters, "get": {**self._common(operation), "responses": responses}}
+
+    def _v2_path(self, operation: _Operation) -> _Schema:
+        parameters = [_v2_parameter(name, place) for name, place in operation.parameters]
+        responses: _Schema = {
+            "200": {"description": "OK", "schema": self._reference(operation.schema, _V2_REFERENCES)},
+            "default": {"description": "Anything else.", "schema": self._reference(_STATUS, _V2_REFERENCES)},
+        }
+        get = {
+            **self._common(operation),
+            "produces": [encoding.value for encoding in Encoding],
+            "schemes": ["https"],
+            "responses": responses,
+        }
+        return {"parameters": parameters, "get": get}
+
+    def _info(self) -> _Schema:
+        return {"title": "Instance metrics", "version": __version__}
+
+    def _path(self, operation: _Operation) -> str:
+        return f"/apis/{self._group}/{VERSION}/{operation.path}"
+
+    def _common(self, operation: _Operation) -> _Schema:
+        first, *rest = self._group.split(".")
+        tag = first + "".join(part.capitalize() for part in rest) + f"_{VERSION}"
+        return {
+            "tags": [tag],
+            "description": operation.summary,
+            "operationId": operation.operation_id,
+            "x-kubernetes-action": operation.action,
+            "x-kubernetes-group-version-kind": {"group": self._group, "version": VERSION, "kind": KIND},
+        }
+
+    def _v3_response(self, description: str, schema: str) -> _Schema:
+        content = {"schema": self._reference(schema, _V3_REFERENCES)}
+        return {
+            "description": description,
+            "content": {encoding.value: content for encoding in Encoding},
+        }
+
+    def _reference(self, name: str, references: str) -> _Schema:
+        return {"$ref": f"{references}{self._prefix}.{name}"}
+
+    def _schemas(self, references: str) -> _Schema:
+        answers = instance_metrics.schemas(api_group=self._group, ref_prefix=references)
+        return {**answers, f"{self._prefix}.{_STATUS}": _STATUS_SCHEMA}
+
+
+def _document(body: bytes, digest: str, headers: Mapping[str, str]) -> StaticDocument:
+    return StaticDocument(body, Encoding.JSON.value, etag=f'"{digest}"', headers=headers)
+
+
+def _v3_parameter(name: str, place: str) -> _Schema:
+    kind, description = _QUERY.get(name, ("string", f"{name} of the Instance"))
+    required = {"required": True} if place == "path" else {}
+    return {"name": name, "in": place, "description": description, **required, "schema": {"type": kind}}
+
+
+def _v2_parameter(name: str, place: str) -> _Schema:
+    kind, description = _QUERY.get(name, ("string", f"{name} of the Instance"))
+    required = {"required": True} if place == "path" else {}
+    return {"name": name, "in": place, "description": description, **required, "type": kind}
+
+
+def _text(description: str) -> _Schema:
+    return {"type": "string", "description": description}
+
+
+_STATUS_SCHEMA: Final = {
+    "type": "object",
+    "description": "Why there is no other answer.",
+    "properties": {
+        "apiVersion": _text("Version of this document's schema."),
+        "kind": _text("Name of this document's schema."),
+        "metadata": {"type": "object", "description": "Always empty."},
+        "status": _text("Failure."),
+        "message": _text("For a person."),
+        "reason": _text("One word for a program."),
+        "details": {"type": "object", "description": "What it is about."},
+        "code": {"type": "integer", "format": "int32", "description": "The HTTP status."},
+    },
+}

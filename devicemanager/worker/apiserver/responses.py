@@ -1,0 +1,76 @@
+"""Between HTTP and what the other modules decide: headers in, responses out.
+
+Bodies are bytes and content types are whole strings: aiohttp would add parameters of its own otherwise, and clients
+compare the whole.
+"""
+
+from typing import Final
+
+from aiohttp import hdrs, web
+from multidict import CIMultiDict
+
+from devicemanager.worker.apiserver import negotiation, status
+from devicemanager.worker.apiserver.discovery import StaticDocument, encode
+from devicemanager.worker.apiserver.negotiation import Encoding
+from devicemanager.worker.apiserver.resources import Reply
+from devicemanager.worker.apiserver.status import Failure, Refusal
+
+_NO_SUCH_PAGE: Final = b"404 page not found\n"
+_PLAIN_TEXT: Final = "text/plain; charset=utf-8"
+
+
+def accept(request: web.Request) -> str:
+    """What the caller accepts; several headers are one list."""
+    return ",".join(request.headers.getall(hdrs.ACCEPT, ()))
+
+
+def encoding(request: web.Request) -> Encoding:
+    """How a document of one shape is to be encoded.
+
+    Raises:
+        Refusal: 406.
+    """
+    found = negotiation.for_document(accept(request))
+    if found is None:
+        raise Refusal(status.not_acceptable(negotiation.ACCEPTED))
+    return found
+
+
+def static(request: web.Request, document: StaticDocument) -> web.Response:
+    """A document made beforehand; nothing but its tag for a caller that holds it."""
+    headers = {hdrs.CONTENT_TYPE: document.content_type, **document.headers}
+    if document.etag is not None:
+        headers[hdrs.ETAG] = document.etag
+        if document.etag in _held(request):
+            del headers[hdrs.CONTENT_TYPE]
+            return web.Response(status=304, headers=headers)
+    return web.Response(body=document.body, headers=headers)
+
+
+def reply(good: Reply) -> web.Response:
+    """A good answer about an object, or several."""
+    headers = CIMultiDict({hdrs.CONTENT_TYPE: good.content_type})
+    headers.extend((hdrs.WARNING, warning) for warning in good.warnings)
+    return web.Response(body=good.body, headers=headers)
+
+
+def failure(request: web.Request, failed: Failure) -> web.Response:
+    """An error. A caller that accepts nothing of ours still gets to read it."""
+    form = negotiation.for_error(accept(request))
+    headers = {hdrs.CONTENT_TYPE: form.value, **failed.headers}
+    response = web.Response(status=failed.code, body=encode(failed.document(), form), headers=headers)
+    if hdrs.UPGRADE in request.headers:
+        response.force_close()
+    return response
+
+
+def no_such_page() -> web.Response:
+    """Outside the API group there are no ``Status`` objects."""
+    headers = {hdrs.CONTENT_TYPE: _PLAIN_TEXT, "X-Content-Type-Options": "nosniff"}
+    return web.Response(status=404, body=_NO_SUCH_PAGE, headers=headers)
+
+
+def _held(request: web.Request) -> set[str]:
+    """The tags that the caller holds."""
+    tags = ",".join(request.headers.getall(hdrs.IF_NONE_MATCH, ())).split(",")
+    return {tag.strip().removeprefix("W/") for tag in tags}

@@ -1,0 +1,140 @@
+"""Asking the API server about callers: TokenReview and SubjectAccessReview.
+
+Built and read as plain JSON: two small documents, whose keys are fixed by Kubernetes.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.model.usage import SourceState
+from devicemanager.worker.apiserver.attributes import Attributes
+from devicemanager.worker.apiserver.identity import User, ordered_extra
+
+TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
+ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+DEADLINE_S: Final = 10.0
+"""For one question, retries included, as generic API servers have it."""
+
+_ATTEMPTS: Final = 5
+_FIRST_PAUSE_S: Final = 0.5
+_PAUSE_GROWTH: Final = 1.5
+_RETRIED_STATUS: Final = frozenset({429, 500, 504})
+
+
+class Poster(Protocol):
+    """What a review needs of the API client."""
+
+    async def post(self, path: str, body: bytes, *, deadline_s: float) -> bytes:
+        """The body of a good answer. Raises FetchError."""
+        ...
+
+
+async def ask(api: Poster, path: str, review: Mapping[str, object]) -> Mapping[str, object]:
+    """Post a review and return its status, trying again where the API server was only busy.
+
+    Raises:
+        FetchError: There was no good answer in time.
+        DocumentError: The answer is no review.
+    """
+    body = json.dumps(review, ensure_ascii=True, separators=(",", ":")).encode()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            return _status(await _post(api, path, body))
+    except TimeoutError as error:
+        raise FetchError(SourceState.TIMEOUT, f"the API server did not answer within {DEADLINE_S:.0f} s") from error
+
+
+async def _post(api: Poster, path: str, body: bytes) -> bytes:
+    pause_s = _FIRST_PAUSE_S
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await api.post(path, body, deadline_s=DEADLINE_S)
+        except FetchError as error:
+            if error.status not in _RETRIED_STATUS and error.state is not SourceState.UNREACHABLE:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s *= _PAUSE_GROWTH
+    return await api.post(path, body, deadline_s=DEADLINE_S)
+
+
+def _status(body: bytes) -> Mapping[str, object]:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError("the answer to a review is not JSON") from error
+    match document:
+        case {"status": dict(status)}:
+            return status
+        case _:
+            raise DocumentError("the answer to a review has no status")
+
+
+def token_review(token: str) -> dict[str, object]:
+    """The question who a token is."""
+    return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+
+
+def reviewed_user(status: Mapping[str, object]) -> User | None:
+    """Who a token is; None when it is nobody's.
+
+    Raises:
+        DocumentError: The user is not one.
+    """
+    if status.get("authenticated") is not True:
+        return None
+    match status.get("user"):
+        case {"username": str(name), **rest} if name:
+            return User(name, _text(rest.get("uid")), _texts(rest.get("groups")), _extra(rest.get("extra")))
+        case _:
+            raise DocumentError("a TokenReview names no user")
+
+
+def access_review(user: User, attributes: Attributes) -> dict[str, object]:
+    """The question whether a user may do something."""
+    spec: dict[str, object] = {"user": user.name, "groups": list(user.groups)}
+    if user.uid:
+        spec["uid"] = user.uid
+    if user.extra:
+        spec["extra"] = {key: list(values) for key, values in user.extra}
+    if attributes.resource:
+        named = {
+            "namespace": attributes.namespace,
+            "verb": attributes.verb,
+            "group": attributes.group,
+            "version": attributes.version,
+            "resource": attributes.resource,
+            "subresource": attributes.subresource,
+            "name": attributes.name,
+        }
+        spec["resourceAttributes"] = {key: value for key, value in named.items() if value}
+    else:
+        spec["nonResourceAttributes"] = {"path": attributes.path, "verb": attributes.verb}
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise DocumentError("a TokenReview names a user whose uid is not text")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise DocumentError("a TokenReview names a user whose groups are not a list of texts")
+    return tuple(value)
+
+
+def _extra(value: object) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, dict):
+        raise DocumentError("a TokenReview names a user whose extra attributes are not a map")
+    return ordered_extra({key: _texts(values) for key, values in value.items()})

@@ -1,0 +1,35 @@
+"""``Warning`` headers: how an answer that is only partly there says so to a person. Pure."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from devicemanager.errors import excerpt
+from devicemanager.model.usage import InstanceUsage, SourceReport, SourceState
+
+LIMIT: Final = 8
+"""Warnings of one answer; clients drop headers that grow beyond 4 KiB together."""
+
+
+def warning_header(text: str) -> str:
+    """One warning as RFC 7234 writes it, which kubectl prints as ``Warning: text``."""
+    line = excerpt(text)
+    return '299 - "' + line.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def bounded(warnings: Iterable[str]) -> list[str]:
+    """The first few different warnings, and how many more there are."""
+    distinct = list(dict.fromkeys(warnings))
+    if len(distinct) <= LIMIT:
+        return distinct
+    return [*distinct[: LIMIT - 1], f"and {len(distinct) - LIMIT + 1} more"]
+
+
+def of_usage(usage: InstanceUsage) -> list[str]:
+    """What one answer lacks, source by source."""
+    if usage.sample is None:
+        return []
+    return [_of_source(source) for source in usage.sample.sources if source.state != SourceState.OK]
+
+
+def _of_source(source: SourceReport) -> str:
+    return f"{source.name}: {source.state}" + (f" ({source.message})" if source.message else "")
