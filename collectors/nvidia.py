@@ -9,12 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
-from typing_extensions import override
-
 from collectors import nvml_codes
-from collectors.contract import Collector
 from collectors.nvidia_gpm import GpmUtilization
-from collectors.pci import normalise
+from collectors.pci_address import normalise
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Figure, Reading, Reason
 from devicemanager.rules import plausibility
@@ -89,7 +86,7 @@ class _Known:
             self.gpm = None
 
 
-class NvidiaCollector(Collector):
+class NvidiaCollector:
     """All cards that one NVML session counts.
 
     Args:
@@ -104,7 +101,6 @@ class NvidiaCollector(Collector):
         self._tick = 0
         self._unknown_cards = 0
 
-    @override
     def open(self) -> None:
         try:
             import pynvml
@@ -114,7 +110,6 @@ class NvidiaCollector(Collector):
         self._nvml = pynvml
         self._of_the_library("nvmlInit", pynvml.nvmlInit)
 
-    @override
     def cards(self) -> Iterator[Card]:
         self._tick += 1
         self._unknown_cards = 0
@@ -123,7 +118,6 @@ class NvidiaCollector(Collector):
             self._renumber(count)
         return iter([known.card for known in self._known[:count]])
 
-    @override
     def read(self, card: Card) -> Reading:
         known = self._known[card.index]
         known.code = 0
@@ -143,7 +137,6 @@ class NvidiaCollector(Collector):
         known.strikes = 0
         return reading
 
-    @override
     def close(self) -> None:
         self._of_the_library("nvmlShutdown", self._nvml.nvmlShutdown)
 

@@ -4,12 +4,12 @@ A hint that a manufacturer's collector should run, and the addresses for cards w
 a verdict on health. Reading needs no privilege.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from collectors.pci_address import normalise
 from collectors.registry import MANUFACTURERS
 
 _ACCELERATOR_CLASSES: Final = frozenset({"03", "0b", "12"})
@@ -20,8 +20,6 @@ _ENCRYPTION: Final = "1080"
 _AMD: Final = "1002"
 _NOT_FOR: Final = {"19e5": frozenset({_DISPLAY})}
 """Vendor -> classes that are not its accelerators: every Kunpeng server has a Huawei VGA device in its iBMC."""
-
-_ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +53,6 @@ class PciDevice:
     def ours(self) -> bool:
         """Whether a collector on this host should be able to read it."""
         return not (self.passthrough or self.integrated or self.virtual_function)
-
-
-def normalise(address: str) -> str | None:
-    """A PCI address as ``dddd:bb:dd.f`` in lower case, or None if it is none. NVML writes eight domain digits."""
-    match = _ADDRESS.fullmatch(address.strip().lower())
-    if match is None:
-        return None
-    domain, bus, device, function = match.groups()
-    number = int(domain or "0", 16)
-    return f"{number:04x}:{bus}:{device}.{function}"
 
 
 def scan(sys_root: Path = Path("/sys")) -> tuple[PciDevice, ...]:

@@ -15,10 +15,8 @@ import select
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, NoReturn
 
 from collectors import lines, registry, text
@@ -94,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CollectorError as error:
         return _report(error, emit, for_a_person=for_a_person)
     except Exception as error:  # noqa: BLE001 - the top of the process: a broken collector is a verdict
-        traceback.print_exc()
+        _print_traceback()
         detail = f"the collector raised {type(error).__name__}: {excerpt(str(error))}"
         return _report(CollectorError(CollectorState.FAILED, detail), emit, for_a_person=for_a_person)
     return 0
@@ -146,9 +144,15 @@ def _read(collector: Collector, card: Card) -> Reading:
     except CollectorError:
         raise
     except Exception as error:  # noqa: BLE001 - the border of one card: its fault costs no other card its figures
-        traceback.print_exc()
+        _print_traceback()
         what = f"the collector raised {type(error).__name__}"
         return Reading.unreadable(card, Reason.TRANSIENT_DRIVER_ERROR, what)
+
+
+def _print_traceback() -> None:
+    import traceback  # 4 ms of start-up that only a broken collector should cost
+
+    traceback.print_exc()
 
 
 def _report(error: CollectorError, emit: Emit, *, for_a_person: bool) -> int:
@@ -214,7 +218,7 @@ def _parser() -> argparse.ArgumentParser:
         "--skip", action="append", default=[], metavar="ID", help="never touch this card: index:<n>"
     )
     parser.add_argument("--fd", type=int, help="descriptor to write to, inherited (standard output)")
-    parser.add_argument("--scenario", type=Path, help="what simulated cards do: docs/simulated.md")
+    parser.add_argument("--scenario", metavar="FILE", help="what simulated cards do: docs/simulated.md")
     return parser
 
 

@@ -6,7 +6,6 @@ that this project does not build: reading package metadata costs more than a who
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -80,12 +79,12 @@ def is_simulated(name: str) -> bool:
     return name == SIMULATED or (suffix.replace("-", "").isalnum() and suffix.islower() and suffix.isascii())
 
 
-def load(name: str, *, scenario: Path | None = None) -> Collector:
+def load(name: str, *, scenario: str | None = None) -> Collector:
     """A collector that is not opened yet.
 
     Args:
         name: Of the manufacturer.
-        scenario: What simulated cards do; refused for any other manufacturer.
+        scenario: Path of the file that says what simulated cards do; refused for any other manufacturer.
 
     Raises:
         SettingsError: No collector of this name can be had. The message says which names there are.

@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from typing_extensions import override
-
-from collectors.contract import Collector
 from collectors.scenario import Scenario, SimulatedCard, default_scenario, read_scenario
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, Figure, Reading, Reason
@@ -32,7 +29,7 @@ def _hang() -> None:
         time.sleep(3600)
 
 
-class SimulatedCollector(Collector):
+class SimulatedCollector:
     """The cards of one scenario, which is read again whenever its file changes.
 
     Args:
@@ -45,33 +42,30 @@ class SimulatedCollector(Collector):
     def __init__(
         self,
         manufacturer: str,
-        path: Path | None = None,
+        path: str | None = None,
         *,
         now_s: Callable[[], float] = _wall_clock_s,
         hang: Callable[[], None] = _hang,
     ) -> None:
         self._manufacturer = manufacturer
-        self._path = path
+        self._path = None if path is None else Path(path)
         self._now_s = now_s
         self._hang = hang
         self._scenario = Scenario(())
         self._seen: tuple[int, int, int] | None = None
         self._names: dict[int, SimulatedCard] = {}
 
-    @override
     def open(self) -> None:
         if self._path is None:
             self._scenario = default_scenario(self._manufacturer)
         self._refresh()
 
-    @override
     def cards(self) -> Iterator[Card]:
         self._refresh()
         for index in range(len(self._scenario.cards)):
             known = self._names.get(index)
             yield Card(index, known.id, known.name) if known else Card(index)
 
-    @override
     def read(self, card: Card) -> Reading:
         now_s = self._now_s()
         simulated = self._scenario.cards[card.index]
@@ -82,7 +76,6 @@ class SimulatedCollector(Collector):
         self._names[card.index] = simulated
         return _reading(card.index, simulated, now_s)
 
-    @override
     def close(self) -> None:
         """Nothing is held."""
 

@@ -12,10 +12,12 @@ they appear (``raise … from``); none of ours derives from a foreign class.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from devicemanager.model.accelerator import CollectorState
-from devicemanager.model.usage import SourceState
+
+if TYPE_CHECKING:  # the collector process must not pay for the worker's models
+    from devicemanager.model.usage import SourceState
 
 FOREIGN_TEXT_LIMIT: Final = 256
 """Characters of a foreign body that may enter a message: enough to recognise it, too few to carry a secret far."""
@@ -71,7 +73,7 @@ class FetchError(DeviceManagerError):
     """
 
     def __init__(
-        self, state: SourceState, message: str, *, status: int | None = None, reason: str | None = None
+        self, state: "SourceState", message: str, *, status: int | None = None, reason: str | None = None
     ) -> None:
         super().__init__(message)
         self.state = state
