@@ -204,12 +204,13 @@ class _View:
         records = () if self.shares is None else self.shares.get((container, card_id), ())
         if len(records) > 1:
             return Reason.INVALID_DATA, Reason.INVALID_DATA
+        memory_reason, cores_reason = self.answered.get(card_id, (None, None))
         if records:
-            return records[0].memory_used_mib, records[0].cores_percent
+            memory, cores = records[0].memory_used_mib, records[0].cores_percent
+            return _explained(memory, memory_reason), _explained(cores, cores_reason)
         if card_id not in self.answered:
             return Reason.UNSUPPORTED, Reason.UNSUPPORTED
-        memory, cores = self.answered[card_id]
-        return memory or 0, cores or 0
+        return memory_reason or 0, cores_reason or 0
 
 
 def _unique_pci_ids(cards: Iterable[SnapshotCard]) -> dict[str, str]:
@@ -219,6 +220,11 @@ def _unique_pci_ids(cards: Iterable[SnapshotCard]) -> dict[str, str]:
         if address is not None:
             ids.setdefault(address, []).append(card.id)
     return {address: found[0] for address, found in ids.items() if len(found) == 1}
+
+
+def _explained(figure: Figure, reason: Reason | None) -> Figure:
+    """The figure; one that its record leaves out is absent for the card's reason, where the card has one."""
+    return reason if figure is Reason.NOT_REPORTED and reason is not None else figure
 
 
 def _sum(figures: Iterable[Figure]) -> Figure:

@@ -67,17 +67,20 @@ def items(value: object) -> Iterator[object]:
 
 def text(value: object) -> str | None:
     """The string, or None; an empty one is None too."""
-    return value if isinstance(value, str) and value and not isinstance(value, NumberText) else None
+    return value if isinstance(value, str) and value and _is_text(value) else None
 
 
 def texts(value: object) -> dict[str, str]:
     """The entries of an object whose values are strings."""
-    return {key: entry for key, entry in mapping(value).items() if is_text(entry) and isinstance(entry, str)}
+    entries = mapping(value).items()
+    return {key: entry for key, entry in entries if isinstance(entry, str) and _is_text(key) and _is_text(entry)}
 
 
-def is_text(value: object) -> bool:
-    """Whether it was a JSON string."""
-    return isinstance(value, str) and not isinstance(value, NumberText)
+def _is_text(value: str) -> bool:
+    """Whether it was a string in JSON, and one that can be written again: half a surrogate pair cannot."""
+    if isinstance(value, NumberText):
+        return False
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def integer(value: object) -> int | None:
