@@ -1,0 +1,213 @@
+"""What the node program answers over HTTPS. Everything comes from memory; nothing here touches hardware.
+
+``/monitor/snapshot`` is read by every worker for every request it answers, so it has no middleware and its headers
+are made once per snapshot. Probes are open to anyone. Everything else, unknown paths included, is for the clients
+that the :class:`ClientPolicy` lets in. Successful requests leave no line in the log.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from aiohttp import hdrs, web
+from multidict import CIMultiDict, CIMultiDictProxy
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager import probes
+from devicemanager.clock import Clock
+from devicemanager.model.accelerator import CollectorState
+from devicemanager.node import exposition as prometheus
+from devicemanager.node.exposition import Exposition
+from devicemanager.node.holder import Document, Holder
+from devicemanager.probes import Check, Probe
+
+SNAPSHOT_PATH: Final = "/monitor/snapshot"
+
+_READING_METHODS: Final = ("GET", "HEAD")
+_BODY_BYTES: Final = 4096
+"""Nothing here takes a body."""
+
+_Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_PeerCertificate: TypeAlias = dict[str, Any]
+"""As :meth:`ssl.SSLSocket.getpeercert` gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPolicy:
+    """Who may read more than the probes.
+
+    Attributes:
+        certificate_required: Only peers that have shown a certificate of the client CA.
+        allowed_names: Names of which such a certificate must carry one, as its common name or as an alternative
+            name; empty takes every certificate of that CA.
+    """
+
+    certificate_required: bool
+    allowed_names: frozenset[str] = field(default=frozenset())
+
+    def refusal(self, certificate: _PeerCertificate | None) -> tuple[int, str] | None:
+        """Status and message for a peer that may not read; None for one that may.
+
+        Args:
+            certificate: What the peer has shown and the TLS handshake has verified; None or empty without any.
+        """
+        if not self.certificate_required:
+            return None
+        if not certificate:
+            return 401, "a client certificate is required"
+        if self.allowed_names and self.allowed_names.isdisjoint(_names(certificate)):
+            return 403, "the client certificate carries none of the allowed names"
+        return None
+
+
+def progress_check(last_progress_monotonic_s: Callable[[], float], limit_s: float, clock: Clock) -> Check:
+    """Fails when the sampling loop has not moved for ``limit_s`` seconds, whatever state the hardware is in."""
+
+    def problem() -> str | None:
+        silent_s = clock.monotonic() - last_progress_monotonic_s()
+        return f"no progress for {silent_s:.1f}s" if silent_s > limit_s else None
+
+    return Check("sampling", problem)
+
+
+def verdict_check(holder: Holder) -> Check:
+    """Fails until there is any verdict on the hardware; a bad one is a verdict too."""
+
+    def problem() -> str | None:
+        starting = holder.snapshot.collector.state is CollectorState.STARTING
+        return "nothing is known of the hardware yet" if starting else None
+
+    return Check("collector", problem)
+
+
+def build_app(
+    *,
+    holder: Holder,
+    exposition: Exposition,
+    access: ClientPolicy,
+    live: Sequence[Check],
+    ready: Sequence[Check],
+    clock: Clock,
+    log: FilteringBoundLogger,
+) -> web.Application:
+    """The application to be served.
+
+    Args:
+        holder: Whose snapshot is served.
+        exposition: Renders ``/metrics``.
+        access: Who may read what is not a probe.
+        live: Checks of ``/livez`` and its alias ``/healthz``.
+        ready: Checks of ``/readyz``.
+        clock: Ages the snapshot.
+        log: Where changes of a probe's verdict are said.
+    """
+    app = web.Application(client_max_size=_BODY_BYTES)
+    liveness = probes.handler(Probe("livez", live, log))
+    open_paths = {
+        "/livez": liveness,
+        "/healthz": liveness,
+        "/readyz": probes.handler(Probe("readyz", ready, log)),
+    }
+    guarded_paths = {
+        SNAPSHOT_PATH: _snapshot_handler(holder, clock),
+        "/metrics": _metrics_handler(exposition),
+    }
+    for path, handler in open_paths.items():
+        _add(app, path, handler, _method_not_allowed)
+    for path, handler in guarded_paths.items():
+        _add(app, path, _guarded(handler, access), _guarded(_method_not_allowed, access))
+    app.router.add_route(hdrs.METH_ANY, "/{path:.*}", _guarded(_not_found, access))
+    return app
+
+
+def _add(app: web.Application, path: str, handler: _Handler, otherwise: _Handler) -> None:
+    for method in _READING_METHODS:
+        app.router.add_route(method, path, handler)
+    app.router.add_route(hdrs.METH_ANY, path, otherwise)
+
+
+def _guarded(handler: _Handler, access: ClientPolicy) -> _Handler:
+    if not access.certificate_required:
+        return handler
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        transport = request.transport
+        refusal = access.refusal(None if transport is None else transport.get_extra_info("peercert"))
+        return await handler(request) if refusal is None else _problem(*refusal)
+
+    return guarded
+
+
+def _snapshot_handler(holder: Holder, clock: Clock) -> _Handler:
+    made_for: Document | None = None
+    full: CIMultiDictProxy[str]
+    unchanged: CIMultiDictProxy[str]
+
+    async def snapshot(request: web.Request) -> web.StreamResponse:
+        nonlocal made_for, full, unchanged
+        document = holder.document
+        if document is not made_for:
+            made_for = document
+            full, unchanged = _snapshot_headers(document)
+        wanted = request.headers.get(hdrs.IF_NONE_MATCH)
+        if wanted is not None and _matches(wanted, document.etag):
+            response = web.Response(status=304, headers=unchanged)
+        else:
+            response = web.Response(body=document.body, headers=full)
+        age_s = holder.age_s(clock.monotonic())
+        if age_s is not None:
+            response.headers[hdrs.AGE] = str(age_s)
+        return response
+
+    return snapshot
+
+
+def _snapshot_headers(document: Document) -> tuple[CIMultiDictProxy[str], CIMultiDictProxy[str]]:
+    """Headers of a full answer, and of one that says the reader's copy is current."""
+    unchanged = CIMultiDict({hdrs.ETAG: document.etag, hdrs.CACHE_CONTROL: "no-cache"})
+    full = CIMultiDict(
+        {**unchanged, hdrs.CONTENT_TYPE: "application/json", hdrs.CONTENT_LENGTH: str(len(document.body))}
+    )
+    return CIMultiDictProxy(full), CIMultiDictProxy(unchanged)
+
+
+def _matches(if_none_match: str, etag: str) -> bool:
+    """Whether the header names the tag. Weak comparison, RFC 9110, section 13.1.2; our tags contain no comma."""
+    return any(
+        candidate == "*" or candidate.removeprefix("W/") == etag
+        for candidate in (part.strip() for part in if_none_match.split(","))
+    )
+
+
+def _metrics_handler(exposition: Exposition) -> _Handler:
+    async def metrics(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=exposition.render(), headers={hdrs.CONTENT_TYPE: prometheus.CONTENT_TYPE})
+
+    return metrics
+
+
+async def _method_not_allowed(request: web.Request) -> web.StreamResponse:
+    response = _problem(405, f"only GET and HEAD are served at {request.path}")
+    response.headers[hdrs.ALLOW] = ", ".join(_READING_METHODS)
+    return response
+
+
+async def _not_found(_request: web.Request) -> web.StreamResponse:
+    return _problem(404, f"nothing is served here; the snapshot is at {SNAPSHOT_PATH}")
+
+
+def _problem(status: int, message: str) -> web.Response:
+    body = json.dumps({"message": message}).encode() + b"\n"
+    return web.Response(status=status, body=body, headers={hdrs.CONTENT_TYPE: "application/json"})
+
+
+def _names(certificate: _PeerCertificate) -> Iterator[str]:
+    """The common name, and the DNS names, URIs, addresses and mailboxes among the alternative names."""
+    for attributes in certificate.get("subject", ()):
+        for kind, value in attributes:
+            if kind == "commonName":
+                yield value
+    for kind, value in certificate.get("subjectAltName", ()):
+        if kind in ("DNS", "URI", "IP Address", "email"):
+            yield value
