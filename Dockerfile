@@ -12,7 +12,8 @@ COPY pyproject.toml README.md LICENSE ./
 COPY devicemanager devicemanager
 COPY collectors collectors
 # --compile: without byte code every start of a collector costs 45 ms and 12 MiB more, and the root is read-only.
-# hadolint ignore=DL3013 - what is installed is this tree, and pyproject.toml pins its dependencies
+# What is installed is this tree, and pyproject.toml bounds its dependencies.
+# hadolint ignore=DL3013
 RUN python -m venv --without-pip /opt/devicemanager \
  && pip --python /opt/devicemanager/bin/python install --no-cache-dir --compile ".[${EXTRAS}]"
 
