@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from devicemanager.errors import DeviceManagerError, DocumentError, excerpt
 from devicemanager.worker.apiserver import reviews
 from devicemanager.worker.apiserver.attributes import Attributes
-from devicemanager.worker.apiserver.identity import User
+from devicemanager.worker.apiserver.identity import ANONYMOUS, User
 from devicemanager.worker.apiserver.reviews import Poster
 from devicemanager.worker.apiserver.verdicts import OverloadedError, Verdicts
 
@@ -72,6 +72,15 @@ class Authorizer:
             raise
         except DeviceManagerError as error:
             raise ReviewFailedError(f"the API server could not be asked who may do this: {error}") from error
+
+    async def probe(self) -> None:
+        """Ask something whose answer does not matter, to learn whether we may ask at all.
+
+        Raises:
+            ReviewFailedError: No.
+            OverloadedError: Too many other questions are under way.
+        """
+        await self.decide(ANONYMOUS, Attributes(verb="get", path="/"))
 
     async def _review(self, review: dict[str, object]) -> Decision:
         status = await reviews.ask(self._api, reviews.ACCESS_REVIEWS, review)

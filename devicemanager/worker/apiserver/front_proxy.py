@@ -67,7 +67,7 @@ class FrontProxy:
                 version = self._take(json.loads(await self._api.get(f"{CONFIG_MAPS}/{NAME}")))
                 pause_s = FIRST_PAUSE_S
                 await self._watch(version)
-            except (DeviceManagerError, ValueError) as error:
+            except (DeviceManagerError, ValueError, RecursionError) as error:
                 self._report(str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

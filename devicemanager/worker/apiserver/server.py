@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 
 from devicemanager.clock import Clock
 from devicemanager.errors import excerpt
+from devicemanager.probes import Probe
 from devicemanager.worker.apiserver import negotiation, parameters, responses, status
 from devicemanager.worker.apiserver.attributes import Attributes, parse_attributes
 from devicemanager.worker.apiserver.authentication import Authenticator, UnauthorizedError
@@ -50,16 +51,12 @@ class Parts:
     clock: Clock
 
 
-Probe = Callable[[web.Request], web.Response]
-"""Answers a health root, and what is under it."""
-
-
 class ApiServer:
     """Answers requests.
 
     Args:
         parts: What it is made of.
-        probes: Health root -> who answers it; all of :data:`HEALTH_ROOTS`.
+        probes: Path -> who answers it: all of :data:`HEALTH_ROOTS`, and single checks below them.
     """
 
     def __init__(self, parts: Parts, probes: Mapping[str, Probe]) -> None:
@@ -101,7 +98,7 @@ class ApiServer:
 
     async def _answer(self, request: web.Request, attributes: Attributes) -> web.Response:
         if attributes.path in HEALTH_ROOTS:
-            return self._probe(request, attributes)
+            return self._probe(request)
         if hdrs.UPGRADE in request.headers:
             raise Refusal(status.bad_request("nothing here is served over an upgraded connection"))
         user = await self._who(request)
@@ -148,13 +145,13 @@ class ApiServer:
         if path == "/metrics":
             _only_reads(request)
             return web.Response(body=self._parts.metrics.exposition(), headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
-        if _root(path) in HEALTH_ROOTS:
-            return self._probe(request, attributes)
+        if path in self._probes:
+            return self._probe(request)
         return responses.no_such_page()
 
-    def _probe(self, request: web.Request, attributes: Attributes) -> web.Response:
+    def _probe(self, request: web.Request) -> web.Response:
         _only_reads(request)
-        return self._probes[_root(attributes.path)](request)
+        return self._probes[request.path.rstrip("/")].respond(request)
 
     async def _resource(self, request: web.Request, attributes: Attributes) -> Reply:
         if not self._is_served(attributes):
@@ -194,8 +191,3 @@ class ApiServer:
 def _only_reads(request: web.Request) -> None:
     if request.method not in _READ_METHODS:
         raise Refusal(status.method_not_allowed(_ALLOWED))
-
-
-def _root(path: str) -> str:
-    """The first part of a path: ``/readyz`` of ``/readyz/ping``."""
-    return "/" + path.lstrip("/").partition("/")[0]

@@ -1,0 +1,102 @@
+"""Whose is the group's version in this cluster: ours to serve, or somebody else's.
+
+An APIService names one backend. Where the existing operator serves the same group's version, taking it would cut
+off everything else the operator serves there, so that is refused unless somebody said so.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from typing_extensions import override
+
+from devicemanager.errors import DocumentError, FetchError, SettingsError
+from devicemanager.worker.apiserver.discovery import VERSION
+
+API_SERVICES: Final = "/apis/apiregistration.k8s.io/v1/apiservices"
+_AUTOMANAGED: Final = "kube-aggregator.kubernetes.io/automanaged"
+_NOT_FOUND: Final = 404
+
+
+class Getter(Protocol):
+    """What the check needs of the API client."""
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+        """One object. Raises FetchError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A Service, as an APIService names it."""
+
+    namespace: str
+    name: str
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def parse_service(text: str) -> Service:
+    """``namespace/name``.
+
+    Raises:
+        ValueError: It is not.
+    """
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise ValueError("must look like NAMESPACE/NAME")
+    return Service(namespace, name)
+
+
+async def check_registration(api: Getter, api_group: str, own: Service) -> None:
+    """Refuse to serve what is registered to another backend.
+
+    Raises:
+        SettingsError: It is; both ways out are named.
+        FetchError: The cluster could not be asked.
+        DocumentError: Its answer is no APIService.
+    """
+    try:
+        body = await api.get(f"{API_SERVICES}/{VERSION}.{api_group}")
+    except FetchError as error:
+        if error.status == _NOT_FOUND:
+            return
+        raise
+    problem = conflict(body, api_group, own)
+    if problem is not None:
+        raise SettingsError([problem])
+
+
+def conflict(body: bytes, api_group: str, own: Service) -> str | None:
+    """What stands against serving, as one sentence with the ways out; None when nothing does. Pure.
+
+    Raises:
+        DocumentError: The bytes are no APIService.
+    """
+    name = f"{VERSION}.{api_group}"
+    ways_out = (
+        "serve a group of our own with --api-group=GROUP (Instances are still read from the operator's resource), "
+        "or take it over with --take-over-api-service, which cuts off whatever that serves"
+    )
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError("an APIService is not JSON") from error
+    match document:
+        case {"spec": {"service": {"namespace": str(namespace), "name": str(service)}}}:
+            found = Service(namespace, service)
+            if found == own:
+                return None
+            return f"APIService {name} is registered to service {found}, and not to {own}: {ways_out}"
+        case {"metadata": {"labels": {**labels}}} if labels.get(_AUTOMANAGED):
+            return (
+                f"APIService {name} belongs to a custom resource definition, and the cluster would take it back: "
+                "serve a group of our own with --api-group=GROUP, or remove that version from the definition"
+            )
+        case {"spec": dict()}:
+            return f"APIService {name} is served by the API server itself: {ways_out}"
+        case _:
+            raise DocumentError("the answer is no APIService")
