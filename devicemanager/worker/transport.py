@@ -5,6 +5,7 @@ what decompression produced, never what it might produce.
 """
 
 import asyncio
+import os
 import re
 import ssl
 import zlib
@@ -190,6 +191,9 @@ def _too_long(limit_bytes: int) -> FetchError:
 
 
 def _cause(error: OSError) -> str:
+    """What went wrong without where: asyncio writes the address into the text of a refused connection."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
     return excerpt(error.strerror or type(error).__name__)
 
 

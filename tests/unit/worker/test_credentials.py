@@ -1,0 +1,238 @@
+"""Credentials from a service account and from kubeconfigs of every kind, read again as they change."""
+
+import json
+import ssl
+import stat
+import sys
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from devicemanager.certificates import Authority
+from devicemanager.errors import SettingsError
+from devicemanager.worker import credentials as credentials_module
+from devicemanager.worker.credentials import Kubeconfig, ServiceAccount
+
+AUTHORITY = Authority.create("a cluster")
+ENVIRONMENT = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Path:
+    """A service account's folder."""
+    (tmp_path / "token").write_text("eyJ.first\n")
+    (tmp_path / "ca.crt").write_bytes(AUTHORITY.pem.certificate)
+    return tmp_path
+
+
+def test_a_service_account_is_read(account: Path) -> None:
+    found = ServiceAccount(account, ENVIRONMENT).load()
+
+    assert str(found.server) == "https://10.0.0.1"
+    assert found.authorization == "Bearer eyJ.first"
+    assert found.tls is not None
+    assert found.tls.verify_mode is ssl.CERT_REQUIRED
+    assert found.proxy is None
+
+
+def test_no_secret_is_printed(account: Path) -> None:
+    assert "eyJ.first" not in repr(ServiceAccount(account, ENVIRONMENT).load())
+
+
+def test_an_ipv6_server_is_bracketed(account: Path) -> None:
+    found = ServiceAccount(
+        account, {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
+    ).load()
+
+    assert str(found.server) == "https://[fd00::1]:6443"
+
+
+def test_a_rotated_token_is_read_and_connections_are_kept(account: Path) -> None:
+    source = ServiceAccount(account, ENVIRONMENT)
+    before = source.load()
+    (account / "token").write_text("  eyJ.second \r\n\n")
+
+    after = source.load()
+
+    assert after.authorization == "Bearer eyJ.second"
+    assert after.tls is before.tls
+
+
+def test_another_ca_makes_another_context(account: Path) -> None:
+    source = ServiceAccount(account, ENVIRONMENT)
+    before = source.load()
+    (account / "ca.crt").write_bytes(Authority.create("its successor").pem.certificate)
+
+    assert source.load().tls is not before.tls
+
+
+@pytest.mark.parametrize("token", ["", "\n", "two words", "eyJ.\x00", "é"])
+def test_a_token_that_is_none_is_refused_without_being_shown(account: Path, token: str) -> None:
+    (account / "token").write_text(token)
+
+    with pytest.raises(SettingsError, match="service account in") as caught:
+        ServiceAccount(account, ENVIRONMENT).load()
+
+    assert not token.strip() or token not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["token", "ca.crt"])
+def test_a_missing_file_is_named(account: Path, name: str) -> None:
+    (account / name).unlink()
+
+    with pytest.raises(SettingsError, match="does not exist"):
+        ServiceAccount(account, ENVIRONMENT).load()
+
+
+def test_outside_a_pod_it_says_so(account: Path) -> None:
+    with pytest.raises(SettingsError, match="Service host/port is not set"):
+        ServiceAccount(account, {}).load()
+
+
+# Kubeconfigs
+
+
+def write(folder: Path, user: dict[str, Any], **cluster: Any) -> str:
+    path = folder / "kubeconfig"
+    server = {
+        "server": "https://api.example:6443",
+        "certificate-authority-data": encoded(AUTHORITY.pem.certificate),
+    }
+    document = {
+        "clusters": [{"name": "c", "cluster": {**server, **cluster}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+def encoded(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def test_a_token_in_the_file(tmp_path: Path) -> None:
+    found = Kubeconfig(write(tmp_path, {"token": "secret\n"})).load()
+
+    assert (str(found.server), found.authorization) == ("https://api.example:6443", "Bearer secret")
+
+
+def test_a_token_in_another_file_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("first\n")
+    source = Kubeconfig(write(tmp_path, {"tokenFile": str(tmp_path / "token")}))
+    assert source.load().authorization == "Bearer first"
+    (tmp_path / "token").write_text("second\n")
+
+    assert source.load().authorization == "Bearer second"
+
+
+def test_a_password(tmp_path: Path) -> None:
+    found = Kubeconfig(write(tmp_path, {"username": "a", "password": "b"})).load()
+
+    assert found.authorization == f"Basic {encoded(b'a:b')}"
+
+
+def test_a_client_certificate(tmp_path: Path) -> None:
+    pair = AUTHORITY.client("me")
+    user = {"client-certificate-data": encoded(pair.certificate), "client-key-data": encoded(pair.key)}
+    source = Kubeconfig(write(tmp_path, user))
+
+    found = source.load()
+
+    assert found.authorization is None
+    assert found.tls is not None
+    assert source.load().tls is found.tls
+
+
+def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
+    user = {
+        "client-certificate-data": encoded(AUTHORITY.client("me").certificate),
+        "client-key-data": encoded(AUTHORITY.client("you").key),
+    }
+
+    with pytest.raises(SettingsError, match="kubeconfig"):
+        Kubeconfig(write(tmp_path, user)).load()
+
+
+def test_what_the_cluster_says_of_the_connection(tmp_path: Path) -> None:
+    cluster = {"tls-server-name": "kubernetes", "proxy-url": "http://proxy.example:3128"}
+
+    found = Kubeconfig(write(tmp_path, {"token": "t"}, **cluster)).load()
+
+    assert found.server_hostname == "kubernetes"
+    assert str(found.proxy) == "http://proxy.example:3128"
+
+
+def test_verification_may_be_switched_off_there(tmp_path: Path) -> None:
+    path = Path(write(tmp_path, {"token": "t"}))
+    document = yaml.safe_load(path.read_text())
+    document["clusters"][0]["cluster"] = {"server": "https://api.example", "insecure-skip-tls-verify": True}
+    path.write_text(yaml.safe_dump(document))
+
+    found = Kubeconfig(str(path)).load()
+
+    assert found.tls is not None
+    assert found.tls.verify_mode is ssl.CERT_NONE
+
+
+def test_a_plain_server_has_no_tls(tmp_path: Path) -> None:
+    assert Kubeconfig(write(tmp_path, {"token": "t"}, server="http://127.0.0.1:8001")).load().tls is None
+
+
+def test_a_context_may_be_chosen(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="other"):
+        Kubeconfig(write(tmp_path, {"token": "t"}), context="other").load()
+
+
+def plugin(folder: Path, text: str) -> dict[str, Any]:
+    script = folder / "plugin"
+    script.write_text(f"#!{sys.executable}\n{text}\n")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script)}}
+
+
+def test_an_exec_plugin_is_asked(tmp_path: Path) -> None:
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "from-plugin"},
+    }
+    user = plugin(tmp_path, f"print({json.dumps(credential)!r})")
+
+    assert Kubeconfig(write(tmp_path, user)).load().authorization == "Bearer from-plugin"
+
+
+@pytest.mark.parametrize("text", ["raise SystemExit(3)", "print('no JSON')", "print('{}')"])
+def test_an_exec_plugin_that_fails_is_no_anonymous_access(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsError, match="exec plugin gave no credential"):
+        Kubeconfig(write(tmp_path, plugin(tmp_path, text))).load()
+
+
+def test_an_exec_plugin_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials_module, "PLUGIN_DEADLINE_S", 0.5)
+    user = plugin(tmp_path, "import signal; signal.pause()")
+
+    with pytest.raises(SettingsError, match="TimeoutError"):
+        Kubeconfig(write(tmp_path, user)).load()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "a: b", "clusters: null\nusers: null\ncontexts: null", "{", "current-context: x\ncontexts: 7"],
+)
+def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+
+    with pytest.raises(SettingsError, match="kubeconfig"):
+        Kubeconfig(str(path)).load()
+
+
+@pytest.mark.parametrize("server", ["ftp://x", "x", ""])
+def test_a_server_that_is_no_url_is_refused(tmp_path: Path, server: str) -> None:
+    with pytest.raises(SettingsError):
+        Kubeconfig(write(tmp_path, {"token": "t"}, server=server)).load()

@@ -1,0 +1,234 @@
+"""A copy kept by list and watch, against a scripted API server in virtual time."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from typing_extensions import override
+
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.model.usage import SourceState
+from devicemanager.worker import reflector as reflector_module
+from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster, WatchEvent
+from devicemanager.worker.reflector import Reflector, list_objects
+from devicemanager.worker.transport import Received
+
+UNREACHABLE = FetchError(SourceState.UNREACHABLE, "cannot connect")
+GONE = FetchError(SourceState.INVALID, "too old resource version", status=410)
+
+
+def thing(uid: str, version: int = 1, value: str = "x") -> bytes:
+    return json.dumps({"metadata": {"uid": uid, "resourceVersion": str(version)}, "value": value}).encode()
+
+
+class ScriptedCluster(Cluster):
+    """Lists what it holds, and plays watches from a script; an exhausted script leaves the last watch open."""
+
+    def __init__(self) -> None:
+        self.pages: list[list[bytes]] = [[]]
+        self.version = 10
+        self.failures: list[FetchError] = []
+        self.watches: list[list[WatchEvent | FetchError]] = []
+        self.lists = 0
+        self.watched_from: list[tuple[float, str]] = []
+        self.idle = asyncio.Event()
+
+    @override
+    async def get(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        deadline_s: float = 10.0,
+        limit_bytes: int = BODY_LIMIT_BYTES,
+    ) -> bytes:
+        params = params or {}
+        if self.failures:
+            raise self.failures.pop(0)
+        number = int(params.get("continue", "0"))
+        self.lists += not number
+        more = str(number + 1) if number + 1 < len(self.pages) else ""
+        document: dict[str, Any] = {"metadata": {"resourceVersion": str(self.version), "continue": more}}
+        items = b",".join(self.pages[number])
+        return json.dumps(document).encode()[:-1] + b',"items":[' + items + b"]}"
+
+    @override
+    async def watch(
+        self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
+    ) -> AsyncGenerator[WatchEvent, None]:
+        self.watched_from.append((asyncio.get_running_loop().time(), resource_version))
+        if not self.watches:
+            self.idle.set()
+            await asyncio.Event().wait()
+        for event in self.watches.pop(0):
+            if isinstance(event, FetchError):
+                raise event
+            yield event
+
+    @override
+    async def fetch(self, *args: Any, **kwargs: Any) -> Received:
+        raise NotImplementedError
+
+    @override
+    async def post(self, path: str, body: bytes, *, deadline_s: float = 10.0) -> bytes:
+        raise NotImplementedError
+
+
+def describe(item: bytes) -> str | None:
+    value = json.loads(item)["value"]
+    if value == "bad":
+        raise DocumentError("a bad one")
+    return str(value) if value != "ignored" else None
+
+
+@pytest.fixture
+def scripted() -> ScriptedCluster:
+    return ScriptedCluster()
+
+
+@pytest_asyncio.fixture
+async def reflector(scripted: ScriptedCluster) -> AsyncIterator[Reflector[str]]:
+    yield Reflector(scripted, "/things", describe, params={"labelSelector": "a=b"}, name="things")
+
+
+async def follow(reflector: Reflector[str], scripted: ScriptedCluster) -> None:
+    """Runs until the script is exhausted."""
+    async with asyncio.timeout(1000), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(reflector.run())
+        await scripted.idle.wait()
+        running.cancel()
+
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+
+
+async def test_pages_are_listed_to_the_end(scripted: ScriptedCluster) -> None:
+    scripted.pages = [[thing("a"), thing("b")], [thing("c")], []]
+
+    listing = await list_objects(scripted, "/things")
+
+    assert [json.loads(item)["metadata"]["uid"] for item in listing.items] == ["a", "b", "c"]
+    assert listing.resource_version == "10"
+
+
+async def test_a_list_without_end_is_refused(scripted: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector_module, "LIST_LIMIT_ITEMS", 3)
+    scripted.pages = [[thing("a"), thing("b")], [thing("c"), thing("d")], []]
+
+    with pytest.raises(FetchError, match="more than 3 objects") as caught:
+        await list_objects(scripted, "/things")
+
+    assert caught.value.state is SourceState.INVALID
+
+
+async def test_a_list_that_is_none_is_invalid(scripted: ScriptedCluster) -> None:
+    scripted.pages = [[b"<html>"]]
+
+    with pytest.raises(FetchError) as caught:
+        await list_objects(scripted, "/things")
+
+    assert caught.value.state is SourceState.INVALID
+
+
+async def test_changes_are_applied(reflector: Reflector[str], scripted: ScriptedCluster) -> None:
+    scripted.pages = [[thing("a"), thing("b"), thing("c", value="ignored"), thing("d", value="bad")]]
+    scripted.watches = [
+        [
+            WatchEvent("ADDED", thing("e", 11)),
+            WatchEvent("MODIFIED", thing("a", 12, "y")),
+            WatchEvent("DELETED", thing("b", 13)),
+            WatchEvent("MODIFIED", thing("e", 14, "ignored")),
+            WatchEvent("MODIFIED", thing("c", 15, "z")),
+        ]
+    ]
+
+    await follow(reflector, scripted)
+
+    assert reflector.items == {"a": "y", "c": "z"}
+    assert reflector.synced
+    assert reflector.problem is None
+
+
+async def test_a_watch_goes_on_where_the_last_one_ended(
+    reflector: Reflector[str], scripted: ScriptedCluster
+) -> None:
+    scripted.watches = [
+        [WatchEvent("ADDED", thing("a", 11)), WatchEvent("BOOKMARK", thing("", 40))],
+        [],
+    ]
+
+    await follow(reflector, scripted)
+
+    assert [version for _, version in scripted.watched_from] == ["10", "40", "40"]
+    assert reflector.items == {"a": "x"}
+    assert scripted.lists == 1
+
+
+@pytest.mark.parametrize("gone", [GONE])
+async def test_a_version_too_old_is_listed_again(
+    reflector: Reflector[str], scripted: ScriptedCluster, gone: FetchError
+) -> None:
+    scripted.pages = [[thing("a")]]
+    scripted.watches = [[WatchEvent("ADDED", thing("b", 11)), gone]]
+
+    await follow(reflector, scripted)
+
+    assert scripted.lists == 2
+    assert reflector.items == {"a": "x"}  # b went while nobody watched
+    assert reflector.problem is None
+
+
+async def test_an_outage_leaves_the_copy_and_is_retried_ever_more_slowly(
+    reflector: Reflector[str], scripted: ScriptedCluster
+) -> None:
+    scripted.pages = [[thing("a")]]
+    scripted.watches = [[UNREACHABLE] for _ in range(9)]
+
+    await follow(reflector, scripted)
+
+    assert reflector.items == {"a": "x"}
+    starts = [at for at, _ in scripted.watched_from]
+    pauses = [later - earlier for earlier, later in pairwise(starts)]
+    assert pauses == [1, 2, 4, 8, 15, 15, 15, 15, 15]
+
+
+async def test_who_waits_for_the_first_list_hears_of_its_failure(
+    reflector: Reflector[str], scripted: ScriptedCluster
+) -> None:
+    scripted.failures = [FetchError(SourceState.FORBIDDEN, "pods is forbidden", status=403)]
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(reflector.run())
+        await reflector.settled()
+        assert not reflector.synced
+        assert reflector.problem is not None
+        assert reflector.problem.state is SourceState.FORBIDDEN
+        await scripted.idle.wait()
+        assert reflector.synced
+        assert reflector.problem is None
+        running.cancel()
+
+
+async def test_the_copy_is_bounded(
+    reflector: Reflector[str], scripted: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector_module, "LIST_LIMIT_ITEMS", 2)
+    scripted.watches = [[WatchEvent("ADDED", thing(str(number), 11 + number)) for number in range(5)]]
+
+    await follow(reflector, scripted)
+
+    assert set(reflector.items) == {"0", "1"}
+
+
+async def test_an_event_that_is_no_object_starts_the_watch_again(
+    reflector: Reflector[str], scripted: ScriptedCluster
+) -> None:
+    scripted.watches = [[WatchEvent("ADDED", b"7"), WatchEvent("ADDED", thing("a"))]]
+
+    await follow(reflector, scripted)
+
+    assert len(scripted.watched_from) == 2
+    assert reflector.items == {}
