@@ -9,11 +9,11 @@ Nothing here reads the environment: it is handed in.
 
 import difflib
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -163,13 +163,23 @@ class _Collected:
     problems: list[str] = field(default_factory=list)
 
 
-def load(model: type[S], arguments: Sequence[str], environment: Mapping[str, str]) -> S:
+Rules: TypeAlias = Callable[[Any], Iterable[Conflict]]
+"""Finds what is wrong between settings that are valid one by one; gets them all."""
+
+
+def no_rules(_settings: Settings) -> Iterable[Conflict]:
+    """For programs without rules beyond those of their settings."""
+    return ()
+
+
+def load(model: type[S], arguments: Sequence[str], environment: Mapping[str, str], rules: Rules = no_rules) -> S:
     """Settings from flags, environment, file and defaults, in that order.
 
     Args:
         model: The program's settings.
         arguments: What follows the program's name on the command line.
         environment: The process's variables.
+        rules: What to ask beside the model's own rules; they are for what the settings cannot know by themselves.
 
     Raises:
         SettingsError: With every problem of every source.
@@ -181,7 +191,7 @@ def load(model: type[S], arguments: Sequence[str], environment: Mapping[str, str
     from_file = _read_file(settings, Path(str(path.value))) if path is not None else _Collected()
     given = {**from_file.values, **from_environment.values, **from_flags.values}
     problems = [*from_flags.problems, *from_file.problems]
-    loaded, invalid = _validate(model, settings, given)
+    loaded, invalid = _validate(model, settings, given, rules)
     problems += invalid
     if problems or loaded is None:
         raise SettingsError(problems)
@@ -264,7 +274,7 @@ def _suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def _validate(
-    model: type[S], settings: Sequence[Setting], given: Mapping[str, Given]
+    model: type[S], settings: Sequence[Setting], given: Mapping[str, Given], rules: Rules
 ) -> tuple[S | None, Sequence[str]]:
     """The settings and the problems. Rules between settings are tried also where single settings are invalid.
 
@@ -286,7 +296,8 @@ def _validate(
             loaded = model.model_validate({name: value for name, value in values.items() if name not in invalid})
         except ValidationError:  # one without a default is missing: nothing can be said about the rest together
             return None, problems
-    problems += [message for names, message in loaded.conflicts() if invalid.isdisjoint(names)]
+    conflicts = [*loaded.conflicts(), *rules(loaded)]
+    problems += [message for names, message in conflicts if invalid.isdisjoint(names)]
     return loaded, problems
 
 

@@ -75,13 +75,17 @@ def url_problem(value: str) -> str | None:
     return None if usable else "must look like https://HOST:PORT"
 
 
+def _file_problem(path: Path | None) -> str | None:
+    return None if path is None or path.is_file() else "no such file"
+
+
+def _directory_problem(path: Path | None) -> str | None:
+    return None if path is None or path.is_dir() else "no such directory"
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Address = Annotated[str | None, AfterValidator(checked(_address_problem))]
-ExistingFile = Annotated[
-    Path | None, AfterValidator(checked(lambda path: None if path is None or path.is_file() else "no such file"))
-]
-ExistingDirectory = Annotated[
-    Path | None,
-    AfterValidator(checked(lambda path: None if path is None or path.is_dir() else "no such directory")),
-]
+ExistingFile = Annotated[Path | None, AfterValidator(checked(_file_problem))]
+ExistingDirectory = Annotated[Path | None, AfterValidator(checked(_directory_problem))]
+Directory = Annotated[Path, AfterValidator(checked(_directory_problem))]

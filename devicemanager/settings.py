@@ -9,16 +9,16 @@ import os
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
-from urllib.parse import urlsplit
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator
 from typing_extensions import override
 
-from devicemanager.flags import About, Conflict, Settings, load
+from devicemanager.flags import About, Conflict, Rules, Settings, load, no_rules
 from devicemanager.rules.duration import format_duration
 from devicemanager.setting_values import (
     Address,
+    Directory,
     ExistingDirectory,
     ExistingFile,
     Names,
@@ -28,11 +28,6 @@ from devicemanager.setting_values import (
     port_problem,
     url_problem,
 )
-
-SNAPSHOT_PATH: Final = "/monitor/snapshot"
-
-DEFAULT_CARD_TIMEOUT_S: Final = 5.0
-"""Far above what a healthy card takes, and low enough for a restart and the other cards within a period."""
 
 
 class LogFormat(StrEnum):
@@ -72,12 +67,15 @@ class LogSettings(Settings):
     )
 
 
-class OutputSettings(Settings):
-    """What a command that answers once prints."""
+class OutputSettings(LogSettings):
+    """What a command that answers once prints. What went wrong is in the answer, so that the log stays quiet."""
 
     output: Annotated[
         Output, About("What to print: a table for people, or the whole document.", "table|json|yaml", short="o")
     ] = Output.TABLE
+    log_level: Annotated[
+        LogLevel, About("Least severe events to write to standard error.", "debug|info|warning|error")
+    ] = LogLevel.ERROR
 
 
 class CollectingSettings(Settings):
@@ -88,7 +86,7 @@ class CollectingSettings(Settings):
         About("Whose accelerators to read: auto finds out on the PCI bus; simulated needs no hardware.", "NAME"),
     ] = "auto"
     no_pci_check: Annotated[bool, About("Do not look at the PCI bus at all; needs --manufacturer.")] = False
-    sys_root: Annotated[ExistingDirectory, About("Where the host's /sys is mounted.", "PATH")] = Path("/sys")
+    sys_root: Annotated[Directory, About("Where the host's /sys is mounted.", "PATH")] = Path("/sys")
     simulated_scenario: Annotated[
         ExistingFile,
         About("Scenario file of the simulated cards.", "PATH", default="two cards built in"),
@@ -99,14 +97,14 @@ class CollectingSettings(Settings):
         About(
             "How long reading one card may take before its process is killed and the card is left out.",
             "DURATION",
-            default="half the monitor period, at most 5s",
+            default="half the monitor period, from 500ms to 2s",
         ),
     ] = None
     open_timeout: Annotated[
         Seconds,
         between(0.1, 600),
         About("How long loading the manufacturer's library may take before its process is killed.", "DURATION"),
-    ] = 60.0
+    ] = 30.0
     node_name: Annotated[
         str | None,
         About(
@@ -133,13 +131,8 @@ class CollectingSettings(Settings):
             )
 
 
-class MonitorSettings(CollectingSettings, OutputSettings, LogSettings):
+class MonitorSettings(CollectingSettings, OutputSettings):
     """`devicemanager monitor`: one sample, once."""
-
-    @property
-    def card_deadline_s(self) -> float:
-        """Seconds that one card may take."""
-        return self.card_timeout if self.card_timeout is not None else DEFAULT_CARD_TIMEOUT_S
 
 
 class DetectSettings(MonitorSettings):
@@ -219,15 +212,6 @@ class ServeSettings(CollectingSettings, ServerSettings, LogSettings):
             return self.bind_address
         return "0.0.0.0" if self.client_ca_file is not None or self.allow_anonymous else "127.0.0.1"  # noqa: S104 - only so
 
-    @property
-    def card_deadline_s(self) -> float:
-        """Seconds that one card may take: a restart and the other cards must still fit into the period."""
-        return (
-            self.card_timeout
-            if self.card_timeout is not None
-            else min(DEFAULT_CARD_TIMEOUT_S, self.monitor_period / 2)
-        )
-
     @override
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
@@ -256,14 +240,14 @@ class ServeSettings(CollectingSettings, ServerSettings, LogSettings):
             )
 
 
-class SnapshotSettings(OutputSettings, LogSettings):
+class SnapshotSettings(OutputSettings):
     """`devicemanager snapshot`: what a running device manager serves."""
 
     url: Annotated[
         str,
         AfterValidator(checked(url_problem)),
         About(
-            f"Address of a device manager, https://HOST:PORT; {SNAPSHOT_PATH} is added where it has no path.",
+            "Address of a device manager, https://HOST:PORT; /monitor/snapshot is added where it has no path.",
             "URL",
             positional=True,
         ),
@@ -280,11 +264,6 @@ class SnapshotSettings(OutputSettings, LogSettings):
     insecure: Annotated[bool, About("Do not verify the server; for a look at a machine that you trust.")] = False
     timeout: Annotated[Seconds, between(0.1, 600), About("How long the whole answer may take.", "DURATION")] = 10.0
 
-    @property
-    def address(self) -> str:
-        """The URL with its path."""
-        return self.url.rstrip("/") + SNAPSHOT_PATH if urlsplit(self.url).path in ("", "/") else self.url
-
     @override
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
@@ -297,10 +276,15 @@ class SnapshotSettings(OutputSettings, LogSettings):
 S = TypeVar("S", bound=Settings)
 
 
-def from_process(model: type[S], arguments: Sequence[str]) -> S:
+def from_process(model: type[S], arguments: Sequence[str], rules: Rules = no_rules) -> S:
     """A program's settings from its arguments, this process's environment, its file and the defaults.
+
+    Args:
+        model: The program's settings.
+        arguments: What follows the program's name on the command line.
+        rules: As for :func:`devicemanager.flags.load`.
 
     Raises:
         SettingsError: With every problem found.
     """
-    return load(model, arguments, os.environ)
+    return load(model, arguments, os.environ, rules)

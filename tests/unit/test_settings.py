@@ -46,7 +46,7 @@ def test_defaults_are_a_promise() -> None:
         "sys_root": Path("/sys"),
         "simulated_scenario": None,
         "card_timeout": None,
-        "open_timeout": 60.0,
+        "open_timeout": 30.0,
         "node_name": None,
         "monitor_period": 15.0,
         "bind_address": None,
@@ -61,7 +61,6 @@ def test_defaults_are_a_promise() -> None:
         "log_level": LogLevel.INFO,
     }
     assert found.address == "127.0.0.1"
-    assert found.card_deadline_s == 5.0
 
 
 def test_flag_goes_before_environment_before_file_before_default(tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_flag_goes_before_environment_before_file_before_default(tmp_path: Path)
 
     assert (found.monitor_period, found.secure_port) == (1.0, 2)
     assert (found.node_name, found.log_level) == ("from-file", LogLevel.DEBUG)
-    assert found.open_timeout == 60.0
+    assert found.open_timeout == 30.0
 
 
 def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
@@ -272,34 +271,6 @@ def test_settings_that_do_not_go_together(tmp_path: Path, arguments: Sequence[st
     (problem,) = problems(ServeSettings, [one.format(file=file, folder=tmp_path) for one in arguments])
 
     assert expected in problem
-
-
-@pytest.mark.parametrize(
-    ("period", "deadline_s"), [("1s", 0.5), ("5s", 2.5), ("15s", 5.0), ("1m30s", 5.0)], ids=str
-)
-def test_a_card_is_given_up_early_enough_for_the_others_to_be_read_within_the_period(
-    period: str, deadline_s: float
-) -> None:
-    assert serve(f"--monitor-period={period}").card_deadline_s == deadline_s
-
-
-def test_the_card_timeout_can_be_given() -> None:
-    assert serve("--card-timeout=250ms").card_deadline_s == 0.25
-    assert load(MonitorSettings, ["--card-timeout=250ms"], {}).card_deadline_s == 0.25
-    assert load(DetectSettings, [], {}).card_deadline_s == 5.0
-
-
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        (URL, f"{URL}/monitor/snapshot"),
-        (f"{URL}/", f"{URL}/monitor/snapshot"),
-        (f"{URL}/elsewhere", f"{URL}/elsewhere"),
-        ("https://[::1]:32443", "https://[::1]:32443/monitor/snapshot"),
-    ],
-)
-def test_snapshot_addresses(url: str, address: str) -> None:
-    assert load(SnapshotSettings, [url], {}).address == address
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:32443", "http://127.0.0.1", "https://", "https://a:x", "https://[::1"])

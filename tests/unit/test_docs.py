@@ -1,0 +1,142 @@
+"""The pages say what the code does: nothing is missing there, and nothing there is gone."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from devicemanager.flags import settings_of
+from devicemanager.model.accelerator import CollectorState, Reason
+from tests import settings_tables
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md"])
+
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+
+
+@dataclass
+class Event:
+    """How one event is logged, all places taken together."""
+
+    levels: set[str] = field(default_factory=set)
+    keys: set[str] = field(default_factory=set)
+
+
+def logged_events() -> dict[str, Event]:
+    events: dict[str, Event] = {}
+    passes_on = ROOT / "devicemanager" / "log_rate.py"
+    for path in sorted({*(ROOT / "devicemanager").rglob("*.py")} - {passes_on}):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                for name, level in _event(call, call.func, path):
+                    event = events.setdefault(name, Event())
+                    event.levels |= level
+                    event.keys |= {one.arg for one in call.keywords if one.arg} - {"exc_info", "cause"}
+                    if any(one.arg == "cause" for one in call.keywords):
+                        event.keys.add("reason")  # what a rate-limited line calls its cause
+    return events
+
+
+def _event(call: ast.Call, function: ast.Attribute, path: Path) -> Iterator[tuple[str, set[str]]]:
+    """Event and level of a call, if it is one that logs: ``log.info("name")`` or ``rated.write(LEVEL, "name")``."""
+    target = ast.unparse(function.value)
+    if not re.search(r"(^|[._])(log|rated|logger|get_logger\(\))$", target, re.IGNORECASE):
+        return
+    if function.attr in LEVELS:
+        level, name = {"error" if function.attr == "exception" else function.attr}, call.args[0]
+    elif function.attr in {"log", "write"} and len(call.args) > 1:
+        named = re.fullmatch(r"logging\.([A-Z]+)", ast.unparse(call.args[0]))
+        level, name = {named[1].lower()} if named else set(), call.args[1]
+    else:
+        return
+    where = f"{path.relative_to(ROOT)}:{call.lineno}"
+    assert isinstance(name, ast.Constant), f"{where}: an event is a constant"
+    assert isinstance(name.value, str), f"{where}: an event is a name"
+    assert re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", name.value), f"{where}: {name.value!r} is no snake_case fact"
+    yield name.value, level
+
+
+def documented_events() -> dict[str, Event]:
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([\w, ]+) \| (.*?) \|", (DOCS / "log-events.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return {name: Event(set(levels.split(", ")), set(re.findall(r"`(\w+)`", keys))) for name, levels, keys in rows}
+
+
+def test_every_log_event_is_documented_and_none_that_is_gone() -> None:
+    assert sorted(documented_events()) == sorted(logged_events())
+
+
+def test_events_are_documented_with_their_levels_and_keys() -> None:
+    documented = documented_events()
+    for name, event in logged_events().items():
+        assert event.levels <= documented[name].levels, name
+        assert event.keys <= documented[name].keys, name
+
+
+def test_the_settings_page_shows_exactly_the_settings() -> None:
+    page = settings_tables.PAGE.read_text(encoding="utf-8")
+
+    assert settings_tables.tables_in(page) == list(settings_tables.PROGRAMS)
+    assert settings_tables.with_tables(page) == page, "run python -m tests.settings_tables"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_name_only_flags_and_variables_that_exist(page: Path) -> None:
+    settings = [one for model in settings_tables.PROGRAMS.values() for one in settings_of(model)]
+    flags = {one.flag for one in settings} | {"--help", "--version"}
+    variables = {name for one in settings for name in one.variables} | {"DEVICEMANAGER_RECORDED_MACHINES"}
+    text = page.read_text(encoding="utf-8")
+    commands = [
+        line for line in text.splitlines() if re.search(r"devicemanager (serve|monitor|detect|snapshot)\b", line)
+    ]
+
+    assert set(re.findall(r"\bDEVICEMANAGER_[A-Z_]+", text)) <= variables
+    for command in commands:
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", command.split("devicemanager", 1)[1])) <= flags, command
+
+
+def test_every_state_has_its_row_in_troubleshooting() -> None:
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    section = page.split("## The state is not `ok`", 1)[1].split("\n## ", 1)[0]
+
+    assert sorted(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == sorted(CollectorState)
+
+
+def test_every_reason_is_explained_with_the_snapshot() -> None:
+    page = (DOCS / "snapshot.md").read_text(encoding="utf-8")
+
+    assert {reason.value for reason in Reason} <= set(re.findall(r"`(\w+)`", page))
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (command,) = [line for line in readme.splitlines() if line.endswith("/tox")]
+
+    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1] == command
+
+
+def test_every_dependency_has_a_decision() -> None:
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    table = (DOCS / "decisions" / "index.md").read_text(encoding="utf-8")
+    required = pyproject.split("dependencies = [", 1)[1].split("\n]", 1)[0]
+    extras = re.findall(r"^(?:nvidia|amd|worker|demo) = \[(.*?)\]", pyproject, re.MULTILINE)
+    names = set(re.findall(r'"([A-Za-z][\w-]*)', "".join([required, *extras]))) - {
+        "accelerator-device-manager",
+        "amdsmi",
+    }
+
+    missing = [name for name in sorted(names) if name not in table]
+
+    assert missing == []

@@ -1,0 +1,63 @@
+"""Every module can be the first one that is imported, and programs load only what they run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for package in ("devicemanager", "collectors")
+    for path in (ROOT / package).rglob("*.py")
+    if path.name != "__main__.py"
+)
+
+_EACH_ALONE = """
+import importlib, json, sys, traceback
+failed = {}
+for name in json.loads(sys.argv[1]):
+    for loaded in [one for one in sys.modules if one.partition(".")[0] in ("devicemanager", "collectors")]:
+        del sys.modules[loaded]
+    try:
+        importlib.import_module(name)
+    except BaseException:
+        failed[name] = traceback.format_exc()
+print(json.dumps(failed))
+"""
+
+_WHAT_IS_LOADED = """
+import importlib, json, sys
+importlib.import_module(sys.argv[1])
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+def run(code: str, argument: str) -> object:
+    done = subprocess.run([sys.executable, "-c", code, argument], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_module_can_be_imported_first() -> None:
+    assert len(MODULES) > 20
+
+    assert run(_EACH_ALONE, json.dumps(MODULES)) == {}
+
+
+@pytest.mark.parametrize(
+    ("module", "not_loaded"),
+    [
+        ("devicemanager.cli", {"kubernetes", "msgspec", "cryptography", "yaml", "pynvml", "amdsmi"}),
+        ("collectors.process", {"asyncio", "aiohttp", "pydantic", "structlog", "ssl", "pynvml", "amdsmi"}),
+        ("devicemanager.rules.duration", {"asyncio", "pydantic", "structlog"}),
+    ],
+)
+def test_a_program_loads_only_what_it_runs(module: str, not_loaded: set[str]) -> None:
+    loaded = run(_WHAT_IS_LOADED, module)
+
+    assert isinstance(loaded, list)
+    assert not_loaded.isdisjoint(loaded)
