@@ -143,9 +143,9 @@ def worker_rules(subject: str, system_namespace: str) -> tuple[Rule, ...]:
     return (
         Rule(subject, ("get", "list"), ("worker.gpustack.ai",), ("instances",)),
         Rule(subject, ("get", "list"), ("",), ("pods",)),
-        Rule(subject, ("get", "list", "watch"), ("",), ("pods",), namespace=system_namespace),
+        Rule(subject, ("list", "watch"), ("",), ("pods",), namespace=system_namespace),
         Rule(subject, ("get",), ("",), ("nodes/proxy",)),
-        Rule(subject, ("get", "list"), ("metrics.k8s.io",), ("pods",)),
+        Rule(subject, ("get",), ("metrics.k8s.io",), ("pods",)),
         Rule(subject, ("create",), ("authentication.k8s.io",), ("tokenreviews",)),
         Rule(subject, ("create",), ("authorization.k8s.io",), ("subjectaccessreviews",)),
         Rule(

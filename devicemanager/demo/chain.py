@@ -1,0 +1,334 @@
+"""The whole chain on one machine: a stand-in cluster, two device managers, the worker, and real mutual TLS between.
+
+Nothing here is special to the demo but the cluster: the device managers and the worker are the programs that run
+in production, as processes of their own, with certificates made on the spot.
+"""
+
+import asyncio
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from devicemanager.certificates import Authority
+from devicemanager.demo.cluster import ADMIN_TOKEN, WORKER_TOKEN, StandInCluster
+from devicemanager.demo.objects import SYSTEM_NAMESPACE, Amounts, Grant, InstanceSpec
+from devicemanager.demo.programs import DemoError, Program
+from devicemanager.errors import DocumentError, excerpt
+from devicemanager.model.accelerator import CollectorState
+from devicemanager.model.usage import InstanceUsage, SourceState
+from devicemanager.wire import instance_metrics
+
+NODE: Final = "demo-node"
+NAMESPACE: Final = "team-a"
+WORKER_CLIENT_NAME: Final = "devicemanager-worker"
+DEVICE_MANAGER_NAME: Final = f"device-manager.{SYSTEM_NAMESPACE}.svc"
+WORKER_SERVICE: Final = f"devicemanager-worker.{SYSTEM_NAMESPACE}.svc"
+
+_READY_DEADLINE_S: Final = 30.0
+_READ_DEADLINE_S: Final = 15.0
+_RETRY_PAUSE_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMaker:
+    """A manufacturer that does not exist.
+
+    Attributes:
+        name: As everything in the chain spells it.
+        address: Where its device manager listens: a loopback address of its own, as a pod has.
+        scenario: What its cards do, in the format of ``docs/simulated.md``.
+    """
+
+    name: str
+    address: str
+    scenario: str
+
+    def card(self, index: int) -> str:
+        """The id of one of its cards."""
+        return f"SIM-{self.name.removeprefix('simulated-')}-{index}"
+
+
+AURORA: Final = SimulatedMaker(
+    "simulated-aurora",
+    "127.0.0.2",
+    """\
+count = 2
+[card]
+name = "Aurora A80"
+memory_mib = 81920
+load = {shape = "sine", low = 20, high = 95, period = "50s"}
+""",
+)
+BOREALIS: Final = SimulatedMaker(
+    "simulated-borealis",
+    "127.0.0.3",
+    """\
+count = 2
+[card]
+name = "Borealis B64"
+memory_mib = 65536
+power_watts = {idle = 40, full = 350}
+load = {shape = "sine", low = 5, high = 80, period = "35s"}
+""",
+)
+MAKERS: Final = (AURORA, BOREALIS)
+
+INSTANCES: Final = (
+    InstanceSpec(
+        NAMESPACE,
+        "chat",
+        NODE,
+        [Grant(AURORA.name, AURORA.card(0), 0)],
+        labels={"app": "chat"},
+        limits=Amounts(cpu="4", memory="8Gi", ephemeral_storage="20Gi"),
+    ),
+    InstanceSpec(
+        NAMESPACE,
+        "train",
+        NODE,
+        [Grant(AURORA.name, AURORA.card(1), 1), Grant(BOREALIS.name, BOREALIS.card(0), 0)],
+        labels={"app": "train"},
+        limits=Amounts(cpu="16", memory="64Gi", ephemeral_storage="100Gi"),
+        requests=Amounts(cpu="8", memory="48Gi", ephemeral_storage="50Gi"),
+    ),
+)
+"""One with one whole card, one with two cards of two manufacturers; the fourth card is nobody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainOptions:
+    """What can be chosen.
+
+    Attributes:
+        environment: Of every process started.
+        port: Of the stand-in cluster; 0 takes any free one.
+        api_group: Of the worker's API.
+        kubeconfig: Where to write a kubeconfig once everything answers; None for a temporary folder.
+    """
+
+    environment: Mapping[str, str]
+    port: int = 0
+    api_group: str = instance_metrics.DEFAULT_API_GROUP
+    kubeconfig: Path | None = None
+
+
+class Chain:
+    """A chain that runs. Asks through the front door, as any user of the cluster does."""
+
+    def __init__(
+        self,
+        options: ChainOptions,
+        cluster: StandInCluster,
+        programs: Sequence[Program],
+        kubeconfig: Path,
+        session: aiohttp.ClientSession,
+    ) -> None:
+        self.cluster = cluster
+        self.programs = programs
+        self.kubeconfig = kubeconfig
+        self._options = options
+        self._session = session
+
+    @property
+    def api_group(self) -> str:
+        """Of the worker's API."""
+        return self._options.api_group
+
+    def path(self, spec: InstanceSpec) -> str:
+        """The path of an Instance's metrics."""
+        return f"/apis/{self._options.api_group}/v1/namespaces/{spec.namespace}/instances/{spec.name}/metrics"
+
+    async def read(self, spec: InstanceSpec) -> InstanceUsage:
+        """One Instance's current sample, over HTTPS through the stand-in cluster and the worker.
+
+        Raises:
+            DemoError: There is none; the message is the API's own.
+        """
+        headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+        try:
+            async with asyncio.timeout(_READ_DEADLINE_S):
+                async with self._session.get(f"{self.cluster.url}{self.path(spec)}", headers=headers) as answer:
+                    body = await answer.read()
+            if answer.status != 200:
+                raise DemoError(f"{answer.status}: {excerpt(body.decode(errors='replace'))}")
+            return instance_metrics.parse(body)
+        except TimeoutError:
+            raise DemoError(f"no answer within {_READ_DEADLINE_S:.0f} s") from None
+        except (aiohttp.ClientError, DocumentError) as error:
+            raise DemoError(excerpt(str(error))) from error
+
+    async def read_all(self) -> list[InstanceUsage]:
+        """Both Instances' current samples.
+
+        Raises:
+            DemoError: One of them has none.
+        """
+        return [await self.read(spec) for spec in INSTANCES]
+
+    async def wait_until_complete(self) -> None:
+        """Wait until each source of each Instance answers.
+
+        Raises:
+            DemoError: They do not within 30 s; says what is missing.
+        """
+        missing = "nothing was asked"
+        try:
+            async with asyncio.timeout(_READY_DEADLINE_S):
+                while True:
+                    try:
+                        missing = _missing(await self.read_all())
+                    except DemoError as error:
+                        missing = str(error)
+                    if not missing:
+                        return
+                    await asyncio.sleep(_RETRY_PAUSE_S)
+        except TimeoutError:
+            raise DemoError(f"not everything answers after {_READY_DEADLINE_S:.0f} s: {missing}") from None
+
+
+@asynccontextmanager
+async def running_chain(options: ChainOptions) -> AsyncIterator[Chain]:
+    """Start the chain, wait until everything answers, write the kubeconfig; end it all in the other order.
+
+    Raises:
+        DemoError: Something did not start, or a process ended while the chain ran; in an exception group.
+    """
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="devicemanager-demo-")))
+        cluster = StandInCluster(port=options.port)
+        try:
+            await stack.enter_async_context(cluster)
+        except OSError as error:
+            raise DemoError(
+                f"the stand-in cluster cannot listen on port {options.port}: {error.strerror}"
+            ) from error
+        programs: list[Program] = []
+        followers = await stack.enter_async_context(asyncio.TaskGroup())
+        stack.push_async_callback(_stop, programs)
+        authority = Authority.create("demo CA")
+        ca_file = folder / "ca.crt"
+        ca_file.write_bytes(authority.pem.certificate)
+        cluster.add_node(NODE)
+        for spec in INSTANCES:
+            cluster.add_instance(spec)
+        for maker in MAKERS:
+            arguments = _serve_arguments(maker, folder, authority, ca_file)
+            programs.append(
+                await Program.start(f"the device manager of {maker.name}", arguments, options.environment)
+            )
+        arguments = _worker_arguments(options, cluster, folder, authority, ca_file)
+        programs.append(await Program.start("the worker", arguments, options.environment))
+        for program in programs:
+            followers.create_task(program.follow())
+        for maker, program in zip(MAKERS, programs, strict=False):
+            _, port = await program.listening()
+            cluster.add_device_manager(NODE, maker.name, maker.address, port)
+        _, port = await programs[-1].listening()
+        session = await stack.enter_async_context(_session(cluster))
+        url = f"https://127.0.0.1:{port}"
+        await _wait_until_ready(session, url, authority.pem.certificate)
+        cluster.register(options.api_group, "v1", url, authority.pem.certificate, WORKER_SERVICE)
+        kubeconfig = options.kubeconfig or folder / "kubeconfig"
+        chain = Chain(options, cluster, programs, kubeconfig, session)
+        await chain.wait_until_complete()
+        try:
+            cluster.write_kubeconfig(kubeconfig, namespace=NAMESPACE)
+        except OSError as error:
+            raise DemoError(f"the kubeconfig cannot be written to {kubeconfig}: {error.strerror}") from error
+        yield chain
+
+
+def _session(cluster: StandInCluster) -> aiohttp.ClientSession:
+    context = ssl.create_default_context(cafile=str(cluster.ca_file))
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), trust_env=False)
+
+
+async def _wait_until_ready(session: aiohttp.ClientSession, url: str, ca: bytes) -> None:
+    """Wait as a Service does, which sends nothing to a pod that is not ready.
+
+    Raises:
+        DemoError: It is not within 30 s; says which checks fail.
+    """
+    context = ssl.create_default_context(cadata=ca.decode())
+    last = "it does not answer"
+    try:
+        async with asyncio.timeout(_READY_DEADLINE_S):
+            while True:
+                with suppress(aiohttp.ClientError):
+                    async with session.get(
+                        f"{url}/readyz?verbose", ssl=context, server_hostname=WORKER_SERVICE
+                    ) as answer:
+                        last = await answer.text()
+                    if answer.status == 200:
+                        return
+                await asyncio.sleep(_RETRY_PAUSE_S)
+    except TimeoutError:
+        raise DemoError(f"the worker is not ready after {_READY_DEADLINE_S:.0f} s: {excerpt(last)}") from None
+
+
+async def _stop(programs: Sequence[Program]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for program in reversed(programs):
+            group.create_task(program.stop())
+
+
+def _serve_arguments(maker: SimulatedMaker, folder: Path, authority: Authority, ca_file: Path) -> list[str]:
+    own = folder / maker.name
+    authority.serving([DEVICE_MANAGER_NAME, maker.address]).write(own)
+    scenario = own / "scenario.toml"
+    scenario.write_text(maker.scenario)
+    return [
+        "serve",
+        f"--manufacturer={maker.name}",
+        f"--simulated-scenario={scenario}",
+        "--no-pci-check",
+        "--monitor-period=1s",
+        f"--node-name={NODE}",
+        f"--bind-address={maker.address}",
+        "--secure-port=0",
+        f"--cert-dir={own}",
+        f"--client-ca-file={ca_file}",
+        f"--client-allowed-names={WORKER_CLIENT_NAME}",
+    ]
+
+
+def _worker_arguments(
+    options: ChainOptions, cluster: StandInCluster, folder: Path, authority: Authority, ca_file: Path
+) -> list[str]:
+    serving, client = folder / "worker", folder / "worker-client"
+    authority.serving([WORKER_SERVICE]).write(serving)
+    authority.client(WORKER_CLIENT_NAME).write(client)
+    kubeconfig = cluster.write_kubeconfig(serving / "kubeconfig", WORKER_TOKEN)
+    return [
+        "worker",
+        f"--kubeconfig={kubeconfig}",
+        "--bind-address=127.0.0.1",
+        "--secure-port=0",
+        f"--cert-dir={serving}",
+        f"--api-group={options.api_group}",
+        "--kubelet-max-age=2s",
+        "--snapshot-max-age=500ms",
+        f"--device-manager-namespace={SYSTEM_NAMESPACE}",
+        f"--device-manager-ca-file={ca_file}",
+        f"--device-manager-client-cert-dir={client}",
+        f"--device-manager-server-name={DEVICE_MANAGER_NAME}",
+    ]
+
+
+def _missing(usages: Sequence[InstanceUsage]) -> str:
+    """What does not answer yet; empty when everything does."""
+    answered = {SourceState.OK, CollectorState.OK}
+    for usage in usages:
+        sources = usage.sample.sources if usage.sample else ()
+        if not sources:
+            return f"{usage.name} has no sample"
+        for source in sources:
+            if source.state not in answered:
+                return f"{usage.name}: {source.name} is {source.state} ({source.message or 'it says no more'})"
+    return ""

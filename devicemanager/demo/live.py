@@ -1,0 +1,221 @@
+"""What the demo shows: each Instance's CPU, memory, disk and cards, with the age and state of every source.
+
+Drawing is pure: a view in, something rich can print out. Colour only repeats what the text says already, so that
+nothing is lost without it; on a terminal without Unicode plain characters stand in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from devicemanager.model.accelerator import CollectorState, Figure, Reason
+from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceReport, SourceState, UsageSample
+
+WIDEST: Final = 110
+"""Columns; on wider terminals lines of figures get hard to follow."""
+
+_NAMES_FROM_COLUMNS: Final = 96
+"""From this width on a card's product name has room beside its id."""
+
+_WARM_PERCENT: Final = 75
+_HOT_PERCENT: Final = 90
+_BAR_COLUMNS: Final = 10
+_BORDERS: Final = 4
+_MIB_PER_GIB: Final = 1024
+_NANOCORES_PER_CORE: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One Instance at one moment.
+
+    Attributes:
+        title: ``namespace/name``.
+        usage: None when it could not be read.
+        problem: Why not.
+    """
+
+    title: str
+    usage: InstanceUsage | None = None
+    problem: str = ""
+
+
+class Frame:
+    """All Instances, one below the other. A rich renderable."""
+
+    def __init__(self, views: Sequence[View], now: datetime) -> None:
+        self._views = views
+        self._now = now
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw for the width and the characters of this console."""
+        width = min(options.max_width, WIDEST)
+        for view in self._views:
+            yield _panel(view, self._now, width, ascii_only=options.ascii_only)
+
+
+def _panel(view: View, now: datetime, width: int, *, ascii_only: bool) -> Panel:
+    usage = view.usage
+    sample = usage.sample if usage else None
+    place = f" on {usage.node_name}" if usage and usage.node_name else ""
+    content: Group | Text
+    if sample is None:
+        content = Text(view.problem or "no sample", style="yellow")
+        age = ""
+    else:
+        parts: list[Table | Text] = [_usage_table(sample, ascii_only=ascii_only)]
+        if sample.accelerators:
+            parts.append(
+                _card_table(sample.accelerators, named=width >= _NAMES_FROM_COLUMNS, ascii_only=ascii_only)
+            )
+        parts.append(_sources(sample.sources, width - _BORDERS, ascii_only=ascii_only))
+        content = Group(*parts)
+        age = f"sampled {age_text(sample.timestamp, now)} ago"
+    return Panel(
+        content,
+        title=Text.assemble((view.title, "bold"), (place, "not bold")),
+        title_align="left",
+        subtitle=age or None,
+        subtitle_align="right",
+        box=box.ASCII if ascii_only else box.ROUNDED,
+        border_style="blue",
+        width=width,
+    )
+
+
+def _usage_table(sample: UsageSample, *, ascii_only: bool) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(3):
+        table.add_column(no_wrap=True)
+    limits = sample.limits
+    rows = (
+        ("CPU", cores_text(sample.cpu_usage_nanocores, limits.cpu_millicores), sample.cpu_usage_nanocores,
+         None if limits.cpu_millicores is None else limits.cpu_millicores * 1_000_000),
+        ("Memory", gib_text(sample.memory_working_set_mib, limits.memory_mib), sample.memory_working_set_mib,
+         limits.memory_mib),
+        ("Disk", gib_text(sample.ephemeral_storage_used_mib, limits.ephemeral_storage_mib),
+         sample.ephemeral_storage_used_mib, limits.ephemeral_storage_mib),
+    )  # fmt: skip
+    for label, text, used, limit in rows:
+        share = percent(used, limit)
+        table.add_row(Text(label, style="bold"), share_bar(share, ascii_only=ascii_only), text)
+    return table
+
+
+def _card_table(cards: Sequence[AcceleratorUsage], *, named: bool, ascii_only: bool) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("Card", no_wrap=True)
+    if named:
+        table.add_column("Product", no_wrap=True)
+    table.add_column("Busy", no_wrap=True)
+    table.add_column("Memory", justify="right", no_wrap=True)
+    table.add_column("Temp", justify="right", no_wrap=True)
+    table.add_column("Power", justify="right", no_wrap=True)
+    table.add_column("Health", no_wrap=True)
+    for card in cards:
+        product = [card.name or "-"] if named else []
+        table.add_row(
+            Text(card.id, style="bold"),
+            *product,
+            _busy(card.cores_utilization_percent, ascii_only=ascii_only),
+            gib_text(card.memory_usage_mib, card.memory_mib),
+            figure_text(card.temperature_celsius, " C" if ascii_only else " °C"),
+            figure_text(card.power_usage_watts, " W"),
+            _health(card.unhealthy),
+        )
+    return table
+
+
+def _sources(sources: Sequence[SourceReport], width: int, *, ascii_only: bool) -> Text:
+    """Every source with its state and age, as many on a line as fit; a source is never broken."""
+    label, between = "Sources", " | " if ascii_only else " · "
+    text = Text(label, style="dim")
+    column = len(label)
+    for number, source in enumerate(sources):
+        item = _source(source)
+        if number and column + len(between) + len(item) > width:
+            text.append("\n" + " " * len(label))
+            column = len(label)
+        lead = between if number and column > len(label) else " "
+        text.append(lead)
+        text.append_text(item)
+        column += len(lead) + len(item)
+    return text
+
+
+def _source(source: SourceReport) -> Text:
+    good = source.state in {SourceState.OK, CollectorState.OK}
+    age = "" if source.age_s is None else f" {source.age_s}s"
+    text = Text(f"{source.name} ", style="not dim")
+    text.append(f"{source.state}{age}", style="green" if good else "bold yellow")
+    if not good and source.message:
+        text.append(f" ({source.message})")
+    return text
+
+
+def share_bar(share: int | None, *, ascii_only: bool) -> Text:
+    """Ten columns filled as far as the share goes, and the share itself; empty room when there is none to show."""
+    if share is None:
+        return Text(" " * (_BAR_COLUMNS + 6))
+    full, rest = ("#", "-") if ascii_only else ("━", "╌")
+    filled = min(_BAR_COLUMNS, (share * _BAR_COLUMNS + 50) // 100)
+    style = "red" if share >= _HOT_PERCENT else "yellow" if share >= _WARM_PERCENT else "green"
+    return Text.assemble((full * filled, style), (rest * (_BAR_COLUMNS - filled), "dim"), f"{share:>4} %")
+
+
+def percent(used: Figure, limit: Figure | None) -> int | None:
+    """Share of a limit, truncated; None when either is unknown."""
+    if isinstance(used, Reason) or limit is None or isinstance(limit, Reason) or limit <= 0:
+        return None
+    return used * 100 // limit
+
+
+def cores_text(nanocores: Figure, limit_millicores: int | None) -> str:
+    """``1.39 / 4 cores``."""
+    used = _two_decimals(nanocores, _NANOCORES_PER_CORE)
+    if limit_millicores is None:
+        return f"{used} cores"
+    limit = f"{limit_millicores / 1000:g}"
+    return f"{used} / {limit} {'core' if limit == '1' else 'cores'}"
+
+
+def gib_text(used_mib: Figure, total_mib: Figure | None) -> str:
+    """``2.57 / 8 GiB``; one reason stands for both when neither is known."""
+    used = _two_decimals(used_mib, _MIB_PER_GIB)
+    if total_mib is None or (isinstance(used_mib, Reason) and total_mib == used_mib):
+        return used if isinstance(used_mib, Reason) else f"{used} GiB"
+    total = f"<{total_mib}>" if isinstance(total_mib, Reason) else f"{total_mib / _MIB_PER_GIB:.4g}"
+    return f"{used} / {total} GiB"
+
+
+def figure_text(figure: Figure, unit: str) -> str:
+    """A figure with its unit, or the reason for having none."""
+    return f"<{figure}>" if isinstance(figure, Reason) else f"{figure}{unit}"
+
+
+def age_text(timestamp: datetime, now: datetime) -> str:
+    """Whole seconds since a sample; never negative."""
+    return f"{max(0, int((now - timestamp).total_seconds()))} s"
+
+
+def _two_decimals(figure: Figure, divisor: int) -> str:
+    return f"<{figure}>" if isinstance(figure, Reason) else f"{figure / divisor:.2f}"
+
+
+def _busy(share: Figure, *, ascii_only: bool) -> Text:
+    if isinstance(share, Reason):
+        return Text(f"<{share}>", style="yellow")
+    return share_bar(share, ascii_only=ascii_only)
+
+
+def _health(unhealthy: bool | Reason) -> Text:
+    if isinstance(unhealthy, Reason):
+        return Text(f"<{unhealthy}>", style="yellow")
+    return Text("unhealthy", style="bold red") if unhealthy else Text("ok", style="green")

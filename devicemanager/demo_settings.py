@@ -1,0 +1,61 @@
+"""The settings of ``devicemanager demo``."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
+from typing_extensions import override
+
+from devicemanager.flags import ENVIRONMENT_PREFIX, About, Conflict
+from devicemanager.setting_values import checked, port_problem
+from devicemanager.settings import Output, OutputSettings
+
+
+def _writable_problem(path: Path | None) -> str | None:
+    if path is None or path.parent.is_dir():
+        return None if path is None or not path.is_dir() else "is a directory"
+    return f"there is no directory {path.parent}"
+
+
+class DemoSettings(OutputSettings):
+    """`devicemanager demo`: the whole chain on one machine."""
+
+    once: Annotated[bool, About("Print one sample of each Instance as soon as everything answers, and end.")] = (
+        False
+    )
+    kubeconfig: Annotated[
+        Path | None,
+        AfterValidator(checked(_writable_problem)),
+        About(
+            "Write a kubeconfig for the stand-in cluster there once everything answers.",
+            "PATH",
+            default="one in a temporary directory",
+        ),
+    ] = None
+    port: Annotated[
+        int,
+        AfterValidator(checked(port_problem)),
+        About("TCP port of the stand-in cluster on 127.0.0.1; 0 takes any free one.", "PORT"),
+    ] = 0
+
+    @override
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if self.output is not Output.TABLE and not self.once:
+            yield Conflict(("output", "once"), f"--output={self.output}: a live table is no document; add --once")
+        if self.once and self.kubeconfig is not None:
+            yield Conflict(
+                ("once", "kubeconfig"),
+                "--kubeconfig: the cluster ends with --once, so nothing would be there to ask; drop one of them",
+            )
+
+
+def environment_of_children() -> Mapping[str, str]:
+    """This process's environment without our own settings: the demo's programs get theirs as flags."""
+    return {
+        name: value
+        for name, value in os.environ.items()  # noqa: TID251 - to be handed on, not to be read
+        if not name.startswith(ENVIRONMENT_PREFIX) and name != "KUBECONFIG"
+    }
