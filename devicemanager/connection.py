@@ -87,7 +87,7 @@ class PlainRequest(web.Request):
     @override
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
         await super()._prepare_hook(response)
-        response.headers.popall(hdrs.SERVER, None)
+        del response.headers[hdrs.SERVER]
 
 
 class Connection(web.RequestHandler):

@@ -6,7 +6,7 @@ that the :class:`ClientPolicy` lets in. Successful requests leave no line in the
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +27,9 @@ SNAPSHOT_PATH: Final = "/monitor/snapshot"
 _READING_METHODS: Final = ("GET", "HEAD")
 _BODY_BYTES: Final = 4096
 """Nothing here takes a body."""
+
+_CN: Final = "commonName"
+_ALTERNATIVES: Final = frozenset({"DNS", "URI", "IP Address", "email"})
 
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PeerCertificate: TypeAlias = dict[str, Any]
@@ -202,12 +205,7 @@ def _problem(status: int, message: str) -> web.Response:
     return web.Response(status=status, body=body, headers={hdrs.CONTENT_TYPE: "application/json"})
 
 
-def _names(certificate: _PeerCertificate) -> Iterator[str]:
+def _names(certificate: _PeerCertificate) -> list[str]:
     """The common name, and the DNS names, URIs, addresses and mailboxes among the alternative names."""
-    for attributes in certificate.get("subject", ()):
-        for kind, value in attributes:
-            if kind == "commonName":
-                yield value
-    for kind, value in certificate.get("subjectAltName", ()):
-        if kind in ("DNS", "URI", "IP Address", "email"):
-            yield value
+    subject = [value for attributes in certificate.get("subject", ()) for kind, value in attributes if kind == _CN]
+    return subject + [value for kind, value in certificate.get("subjectAltName", ()) if kind in _ALTERNATIVES]
