@@ -1,0 +1,284 @@
+"""Law 7: exactly the pod's own cards, and of a share only what is its own."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from devicemanager.model.accelerator import CollectorState, Figure, Reason
+from devicemanager.model.allocation import AllocatedCard, Allocation, Mode
+from devicemanager.model.usage import (
+    AcceleratorUsage,
+    PeerSnapshot,
+    SliceDevice,
+    SliceUsage,
+    SnapshotCard,
+)
+from devicemanager.rules.cards import entries
+
+POD, OTHER_POD = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+CARD, PARTITION = "GPU-aaaa1111-0000-0000-0000-000000000001", "MIG-bbbb2222-0000-0000-0000-000000000003"
+NAMES = (
+    "memory_mib",
+    "memory_usage_mib",
+    "memory_utilization_percent",
+    "cores_utilization_percent",
+    "temperature_celsius",
+    "power_usage_watts",
+    "unhealthy",
+)
+
+
+def snapshot_card(card_id: str = CARD, index: int = 0, pci_bus_id: str | None = None) -> SnapshotCard:
+    return SnapshotCard(
+        card_id, index, "H100", 81920, 20480, 25, 40, 51, 233, unhealthy=False, pci_bus_id=pci_bus_id
+    )
+
+
+def snapshot(
+    *cards: SnapshotCard,
+    slices: tuple[SliceUsage, ...] | None = None,
+    devices: tuple[SliceDevice, ...] = (),
+    manufacturer: str = "nvidia",
+) -> PeerSnapshot:
+    return PeerSnapshot(
+        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+        period_s=15,
+        node_name=None,
+        state=CollectorState.OK,
+        detail=None,
+        cards={manufacturer: cards},
+        slices=None if slices is None else {manufacturer: slices},
+        slice_devices={manufacturer: devices},
+    )
+
+
+def given(
+    mode: Mode = Mode.EXCLUSIVE,
+    card_id: str = CARD,
+    *,
+    container: str = "main",
+    partition_id: str | None = None,
+    index: int | None = 3,
+    manufacturer: str = "nvidia",
+) -> AllocatedCard:
+    return AllocatedCard(manufacturer, card_id, index, mode, container, partition_id)
+
+
+def read(peer: PeerSnapshot, *cards: AllocatedCard) -> tuple[AcceleratorUsage, ...]:
+    return entries("nvidia", POD, Allocation(cards), peer)
+
+
+def figures(entry: AcceleratorUsage) -> tuple[Figure, ...]:
+    return tuple(getattr(entry, name) for name in NAMES)
+
+
+@pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.SHARED, Mode.NONE])
+def test_a_card_given_whole_or_shared_shows_its_figures_and_the_mode_says_so(mode: Mode) -> None:
+    (entry,) = read(snapshot(snapshot_card()), given(mode))
+    assert figures(entry) == (81920, 20480, 25, 40, 51, 233, False)
+    assert (entry.id, entry.manufacturer, entry.index, entry.name, entry.mode) == (
+        CARD,
+        "nvidia",
+        3,
+        "H100",
+        mode.label,
+    )
+
+
+def test_a_card_merely_made_visible_is_skipped() -> None:
+    assert read(snapshot(snapshot_card()), given(Mode.VISIBILITY)) == ()
+
+
+def test_other_cards_of_the_node_do_not_appear() -> None:
+    peer = snapshot(snapshot_card("GPU-other"), snapshot_card(), snapshot_card(CARD + "0"))
+    assert [entry.id for entry in read(peer, given())] == [CARD]
+
+
+def test_other_manufacturers_cards_of_the_same_id_do_not_answer() -> None:
+    peer = replace(snapshot(), cards={"amd": (snapshot_card(),)})
+    (entry,) = read(peer, given(), given(manufacturer="amd"))
+    assert entry.manufacturer == "nvidia"
+    assert figures(entry) == (Reason.NOT_REPORTED,) * 7
+
+
+@pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.SHARED, Mode.SLICED, Mode.NONE])
+def test_an_allocated_card_that_is_not_in_the_snapshot_is_listed_without_figures(mode: Mode) -> None:
+    (entry,) = read(snapshot(snapshot_card("GPU-other")), given(mode))
+    assert (entry.id, entry.index, entry.name, entry.mode) == (CARD, 3, None, mode.label)
+    assert figures(entry) == (Reason.NOT_REPORTED,) * 7
+
+
+@pytest.mark.parametrize("made_up", ["pci:0000:3c:00.0", "index:0"])
+def test_a_card_never_read_matches_no_allocation(made_up: str) -> None:
+    (entry,) = read(snapshot(snapshot_card(made_up)), given(card_id=made_up))
+    assert figures(entry) == (Reason.NOT_REPORTED,) * 7
+
+
+def test_a_card_given_to_two_containers_is_listed_once() -> None:
+    peer = snapshot(snapshot_card(), snapshot_card())
+    found = read(peer, given(container="a", index=None), given(container="b", index=2))
+    assert [(entry.id, entry.index) for entry in found] == [(CARD, 2)]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_where_two_containers_disagree_on_the_mode_the_narrower_one_counts(first: int) -> None:
+    cards = (given(Mode.EXCLUSIVE, container="a"), given(Mode.SLICED, container="b"))
+    (entry,) = read(snapshot(snapshot_card()), cards[first], cards[1 - first])
+    assert entry.mode == "Sliced"
+    assert entry.memory_usage_mib is Reason.UNSUPPORTED
+
+
+def test_absent_figures_of_the_card_keep_their_reasons() -> None:
+    card = replace(snapshot_card(), memory_usage_mib=Reason.PERMISSION, unhealthy=Reason.TIMEOUT)
+    (entry,) = read(snapshot(card), given())
+    assert (entry.memory_usage_mib, entry.unhealthy) == (Reason.PERMISSION, Reason.TIMEOUT)
+
+
+class TestSliced:
+    def share(self, **changes: object) -> SliceUsage:
+        fields: dict[str, object] = {
+            "pod_uid": POD,
+            "container": "main",
+            "card_id": CARD,
+            "memory_used_mib": 8192,
+            "cores_percent": 18,
+        }
+        return SliceUsage(**{**fields, **changes})  # type: ignore[arg-type]
+
+    def test_shows_its_own_share(self) -> None:
+        peer = snapshot(snapshot_card(), slices=(self.share(),))
+        (entry,) = read(peer, given(Mode.SLICED))
+        assert figures(entry) == (81920, 8192, 10, 18, 51, 233, False)
+
+    @pytest.mark.parametrize(
+        "foreign",
+        [
+            {"pod_uid": OTHER_POD},
+            {"pod_uid": ""},
+            {"container": "sshd"},
+            {"card_id": "GPU-other"},
+            {"partition_id": PARTITION},
+        ],
+    )
+    def test_never_shows_anything_elses(self, foreign: dict[str, object]) -> None:
+        peer = snapshot(snapshot_card(), slices=(self.share(**foreign),))
+        (entry,) = read(peer, given(Mode.SLICED))
+        assert figures(entry) == (81920, *(Reason.UNSUPPORTED,) * 3, 51, 233, False)
+
+    def test_without_a_section_its_use_is_unsupported(self) -> None:
+        (entry,) = read(snapshot(snapshot_card()), given(Mode.SLICED))
+        assert figures(entry) == (81920, *(Reason.UNSUPPORTED,) * 3, 51, 233, False)
+
+    def test_a_card_that_was_asked_and_has_no_record_of_it_is_measured_idle(self) -> None:
+        peer = snapshot(snapshot_card(), slices=(), devices=(SliceDevice(CARD),))
+        (entry,) = read(peer, given(Mode.SLICED))
+        assert figures(entry)[1:4] == (0, 0, 0)
+
+    def test_a_card_that_could_not_be_asked_gives_its_reasons(self) -> None:
+        device = SliceDevice(CARD, memory_reason=Reason.PERMISSION, cores_reason=None)
+        (entry,) = read(snapshot(snapshot_card(), slices=(), devices=(device,)), given(Mode.SLICED))
+        assert figures(entry)[1:4] == (Reason.PERMISSION, Reason.PERMISSION, 0)
+
+    def test_a_record_without_a_figure_takes_the_cards_reason(self) -> None:
+        device = SliceDevice(CARD, memory_reason=Reason.INVALID_DATA)
+        record = self.share(memory_used_mib=Reason.NOT_REPORTED)
+        (entry,) = read(snapshot(snapshot_card(), slices=(record,), devices=(device,)), given(Mode.SLICED))
+        assert figures(entry)[1:4] == (Reason.INVALID_DATA, Reason.INVALID_DATA, 18)
+
+    def test_two_containers_shares_of_one_card_are_summed_in_full_or_not_at_all(self) -> None:
+        both = (given(Mode.SLICED, container="a"), given(Mode.SLICED, container="b"))
+        shares = (self.share(container="a"), self.share(container="b", memory_used_mib=1))
+        (entry,) = read(snapshot(snapshot_card(), slices=shares), *both)
+        assert (entry.memory_usage_mib, entry.cores_utilization_percent) == (8193, 36)
+        (entry,) = read(snapshot(snapshot_card(), slices=shares[:1]), *both)
+        assert (entry.memory_usage_mib, entry.cores_utilization_percent) == (Reason.UNSUPPORTED,) * 2
+
+    def test_two_records_of_one_share_are_believed_neither(self) -> None:
+        peer = snapshot(snapshot_card(), slices=(self.share(), self.share(memory_used_mib=1)))
+        (entry,) = read(peer, given(Mode.SLICED))
+        assert entry.memory_usage_mib is Reason.INVALID_DATA
+
+
+class TestPartitioned:
+    def partition(self, **changes: object) -> SliceUsage:
+        fields: dict[str, object] = {
+            "pod_uid": POD,
+            "container": "main",
+            "card_id": CARD,
+            "memory_used_mib": 2464,
+            "cores_percent": Reason.UNSUPPORTED,
+            "partition_id": PARTITION,
+            "memory_total_mib": 9856,
+        }
+        return SliceUsage(**{**fields, **changes})  # type: ignore[arg-type]
+
+    def test_shows_the_partitions_figures_and_the_boards_health(self) -> None:
+        peer = snapshot(snapshot_card(), slices=(self.partition(),))
+        (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
+        assert entry.id == PARTITION
+        assert figures(entry) == (9856, 2464, 25, Reason.UNSUPPORTED, 51, 233, False)
+
+    @pytest.mark.parametrize(
+        "foreign",
+        [
+            {"pod_uid": OTHER_POD},
+            {"container": "sshd"},
+            {"card_id": "GPU-other"},
+            {"partition_id": PARTITION + "0"},
+            {"partition_id": None},
+        ],
+    )
+    def test_never_shows_the_parents_figures_nor_another_partitions(self, foreign: dict[str, object]) -> None:
+        peer = snapshot(snapshot_card(), slices=(self.partition(**foreign),))
+        (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
+        assert figures(entry) == (*(Reason.PARTITIONED,) * 4, 51, 233, False)
+
+    def test_without_a_recorded_partition_only_the_board_is_shown(self) -> None:
+        peer = snapshot(snapshot_card(), slices=(self.partition(),))
+        (entry,) = read(peer, given(Mode.PARTITIONED))
+        assert (entry.id, entry.mode) == (CARD, "Partitioned")
+        assert figures(entry) == (*(Reason.PARTITIONED,) * 4, 51, 233, False)
+
+    def test_a_record_of_a_device_manager_that_knows_no_pods_answers(self) -> None:
+        peer = snapshot(snapshot_card(), slices=(self.partition(pod_uid="", container=""),))
+        (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
+        assert entry.memory_usage_mib == 2464
+
+    def test_two_partitions_of_one_card_are_two_entries(self) -> None:
+        other = "MIG-cccc"
+        peer = snapshot(
+            snapshot_card(), slices=(self.partition(), self.partition(partition_id=other, memory_used_mib=1))
+        )
+        found = read(
+            peer,
+            given(Mode.PARTITIONED, partition_id=PARTITION),
+            given(Mode.PARTITIONED, partition_id=other),
+        )
+        assert [(entry.id, entry.memory_usage_mib) for entry in found] == [(PARTITION, 2464), (other, 1)]
+
+    def test_two_records_that_differ_are_believed_neither(self) -> None:
+        peer = snapshot(snapshot_card(), slices=(self.partition(), self.partition(memory_used_mib=1)))
+        (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
+        assert entry.memory_usage_mib is Reason.PARTITIONED
+
+    def test_an_allocation_by_the_partitions_own_uuid_finds_its_board(self) -> None:
+        peer = snapshot(snapshot_card(), slices=(self.partition(),))
+        (entry,) = read(peer, given(Mode.PARTITIONED, PARTITION, partition_id=PARTITION))
+        assert figures(entry) == (9856, 2464, 25, Reason.UNSUPPORTED, 51, 233, False)
+
+    def test_an_allocation_by_an_unknown_partition_has_no_board(self) -> None:
+        (entry,) = read(snapshot(snapshot_card()), given(Mode.PARTITIONED, PARTITION, partition_id=PARTITION))
+        assert figures(entry) == (*(Reason.PARTITIONED,) * 4, *(Reason.NOT_REPORTED,) * 3)
+
+
+class TestPciAddress:
+    def test_an_allocation_by_pci_address_finds_its_card(self) -> None:
+        peer = snapshot(snapshot_card(pci_bus_id="0000:3C:00.0"), snapshot_card("GPU-other"))
+        found = read(peer, given(card_id="0000:3c:00.0"), given(card_id=CARD, container="b"))
+        assert [(entry.id, entry.memory_usage_mib) for entry in found] == [(CARD, 20480)]
+
+    def test_an_address_that_two_cards_claim_finds_none(self) -> None:
+        peer = snapshot(snapshot_card(pci_bus_id="0000:3c:00.0"), snapshot_card("GPU-b", pci_bus_id="0000:3c:00.0"))
+        (entry,) = read(peer, given(card_id="0000:3c:00.0"))
+        assert (entry.id, entry.memory_usage_mib) == ("0000:3c:00.0", Reason.NOT_REPORTED)
