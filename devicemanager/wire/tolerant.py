@@ -4,9 +4,8 @@ A peer may be older, newer, another program, or broken. Each type here turns wha
 absence instead of an error; which fields a document cannot do without is said where the document is.
 """
 
-import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
@@ -14,11 +13,10 @@ from pydantic.alias_generators import to_camel
 
 from devicemanager.errors import excerpt
 from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.wire import timestamps
 
 LARGEST_INTEGER: Final = (1 << 63) - 1
 """The largest integer that all readers of JSON in this chain hold exactly."""
-
-_RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 Item = TypeVar("Item", bound=BaseModel)
 
@@ -93,16 +91,6 @@ def _line(raw: object) -> str | None:
     return excerpt(raw) or None if isinstance(raw, str) else None
 
 
-def _time(raw: object) -> datetime | None:
-    if not isinstance(raw, str) or not _RFC_3339.fullmatch(raw):
-        return None
-    try:
-        moment = datetime.fromisoformat(raw)
-        return None if moment.year == 1 else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-
-
 FigureField = Annotated[Figure, PlainValidator(_figure)]
 """An integer of 0..2^63-1. Null or missing is ``not_reported``, all else ``invalid_data``."""
 
@@ -118,8 +106,8 @@ ReasonsField = Annotated[dict[str, Reason], PlainValidator(_reasons)]
 LineField = Annotated[str | None, PlainValidator(_line)]
 """One line for a person, printable and short; None for what is not text."""
 
-TimeField = Annotated[datetime | None, PlainValidator(_time)]
-"""RFC 3339 with up to nine decimals, as UTC; None for the zero time of Go programs (year 1) and for all else."""
+TimeField = Annotated[datetime | None, PlainValidator(timestamps.parse)]
+"""RFC 3339, as UTC; None for the zero time of Go programs (year 1) and for all else."""
 
 KeyField = Annotated[str, Field(strict=True, min_length=1, max_length=256)]
 """What an item is known by. The item is nothing without it."""

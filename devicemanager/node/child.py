@@ -1,0 +1,243 @@
+"""One collector process: started, listened to, killed. It knows nothing of samples or cards.
+
+Vendor code runs in there, so nothing it does may block, fill or end this process: lines and noise are bounded, each
+wait has a deadline, and a process stuck in the kernel, which even SIGKILL does not end, is never waited for.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, cast
+
+from typing_extensions import override
+
+from devicemanager.errors import DocumentError, excerpt
+from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, Line, decode
+
+_NOISE_KEPT_BYTES: Final = 4096
+_EXIT_WAIT_S: Final = 1.0
+"""Between the end of its pipe and the end of a process lies its own clean-up, which is not worth more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """No whole line within the deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Garbled:
+    """What came is no line of the protocol."""
+
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The process wrote its last line.
+
+    Attributes:
+        code: Its exit code, negative for a signal; None if it closed its pipe and lives on.
+        noise: The last line it wrote to standard error, or nothing.
+    """
+
+    code: int | None
+    noise: str = ""
+
+    @property
+    def detail(self) -> str:
+        """One line for a person."""
+        if self.code is None:
+            how = "closed its pipe and lives on"
+        elif self.code < 0:
+            how = f"ended by {_signal_name(-self.code)}"
+        else:
+            how = f"ended with exit code {self.code}"
+        return f"{how}: {self.noise}" if self.noise else how
+
+
+Event: TypeAlias = Line | Silent | Garbled | Ended
+
+
+class Child:
+    """A running collector process. Make one with :meth:`start`."""
+
+    def __init__(
+        self, transport: asyncio.SubprocessTransport, watch: "_Watch", lines: asyncio.StreamReader
+    ) -> None:
+        self._transport = transport
+        self._watch = watch
+        self._lines = lines
+
+    @classmethod
+    async def start(cls, command: Sequence[str], on_exit: Callable[["Child"], None]) -> "Child":
+        """Start ``command`` with ``--fd N`` added, N being the writing end of a pipe of its own.
+
+        Args:
+            command: Program and arguments.
+            on_exit: Called once, when the process has ended and its descriptors here are closed.
+
+        Raises:
+            OSError: The process or its pipe could not be made.
+        """
+        loop = asyncio.get_running_loop()
+        reading_end, writing_end = os.pipe()
+        lines = asyncio.StreamReader(limit=LINE_LIMIT_BYTES)
+        with os.fdopen(writing_end, "wb", buffering=0):
+            pipe = await _listen(lines, reading_end)
+            watch = _Watch(pipe)
+            try:
+                transport, _ = await loop.subprocess_exec(
+                    lambda: watch,
+                    *command,
+                    "--fd",
+                    str(writing_end),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE,
+                    pass_fds=(writing_end,),
+                )
+            except BaseException:
+                pipe.close()
+                raise
+        child = cls(transport, watch, lines)
+        watch.when_over(lambda: on_exit(child))
+        return child
+
+    @property
+    def pid(self) -> int:
+        """Process id; it may be gone."""
+        return self._transport.get_pid()
+
+    @property
+    def exited(self) -> bool:
+        """Whether the process has ended."""
+        return self._transport.get_returncode() is not None
+
+    @property
+    def noise(self) -> str:
+        """The last line that it wrote to standard error."""
+        return self._watch.noise
+
+    async def next(self, deadline_s: float) -> Event:
+        """The next line, or why there is none within ``deadline_s`` seconds."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                raw = await self._lines.readuntil(b"\n")
+        except TimeoutError:
+            # A process that the library started may hold the pipe open after ours has ended.
+            return Ended(self._transport.get_returncode(), self.noise) if self.exited else Silent()
+        except asyncio.LimitOverrunError:
+            return Garbled(f"a line longer than {LINE_LIMIT_BYTES} bytes")
+        except asyncio.IncompleteReadError as error:
+            ended = await self._ended()
+            return Garbled(f"half a line, then {ended.detail}") if error.partial else ended
+        try:
+            return decode(raw)
+        except DocumentError as error:
+            return Garbled(str(error))
+
+    async def _ended(self) -> Ended:
+        await self.wait(_EXIT_WAIT_S)
+        return Ended(self._transport.get_returncode(), self.noise)
+
+    async def wait(self, deadline_s: float) -> bool:
+        """Wait for the end of the process, at most ``deadline_s`` seconds; says whether it came."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._watch.over.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """Send SIGKILL and stop listening. Does not wait; ``on_exit`` is called if and when the process ends."""
+        self._watch.stop_listening()
+        with contextlib.suppress(ProcessLookupError):
+            self._transport.kill()
+
+    def abandon(self) -> None:
+        """Let go of a process that does not end: give back what it holds here."""
+        self._watch.stop_listening()
+        self._transport.close()
+
+
+class _Watch(asyncio.SubprocessProtocol):
+    """Hears what a process writes to standard error, and its end."""
+
+    def __init__(self, pipe: asyncio.ReadTransport) -> None:
+        self.over = asyncio.Event()
+        self._pipe = pipe
+        self._noise = bytearray()
+        self._exited = False
+        self._listening = True
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._on_over: Callable[[], None] | None = None
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    @override
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._noise += data
+        del self._noise[:-_NOISE_KEPT_BYTES]
+
+    @override
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._listening = False
+        self._settle()
+
+    @override
+    def process_exited(self) -> None:
+        self._exited = True
+        self._settle()
+
+    @property
+    def noise(self) -> str:
+        """The last line with anything in it."""
+        lines = self._noise.decode(errors="replace").splitlines()
+        return next((excerpt(line) for line in reversed(lines) if line.strip()), "")
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called once when all is over, which may be already."""
+        self._on_over = call
+        if self.over.is_set():
+            call()
+
+    def stop_listening(self) -> None:
+        """Close the pipe of lines, and do not wait for the end of what others may still write."""
+        self._pipe.close()
+        self._listening = False
+        self._settle()
+
+    def _settle(self) -> None:
+        """All is over when the process has ended and what it wrote was heard."""
+        if not self._exited or self._listening or self.over.is_set():
+            return
+        self.over.set()
+        if self._transport is not None:
+            self._transport.close()
+        if self._on_over is not None:
+            self._on_over()
+
+
+async def _listen(lines: asyncio.StreamReader, reading_end: int) -> asyncio.ReadTransport:
+    pipe = os.fdopen(reading_end, "rb", buffering=0)
+    try:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(lines), pipe
+        )
+    except BaseException:
+        pipe.close()
+        raise
+    return transport
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,140 @@
+"""What the ends of ticks and of processes come to: a sample, a verdict, a delay. No process, no loop, no waiting.
+
+A tick in which any card answered is a sample. All else leaves the held sample to age, and says why.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.clock import Clock
+from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reason, Sample
+from devicemanager.node.holder import Holder
+from devicemanager.node.round import LOST, Round, Unreached, anonymous, assemble, remember
+from devicemanager.node.suspects import Suspects
+from devicemanager.node.verdict import Verdict
+from devicemanager.rules import backoff
+from devicemanager.rules.freshness import STALE_AFTER_PERIODS
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """Why the common sample must wait before it is tried again."""
+
+    state: CollectorState
+    detail: str
+
+
+class Record:
+    """Keeps the record of one manufacturer's ticks and publishes it to one holder."""
+
+    def __init__(
+        self, period_s: float, holder: Holder, suspects: Suspects, clock: Clock, log: FilteringBoundLogger
+    ) -> None:
+        """Begin before the first tick."""
+        self._period_s = period_s
+        self._holder = holder
+        self._suspects = suspects
+        self._clock = clock
+        self._log = log
+        self._verdict = Verdict(clock, log)
+        self._known: tuple[Card, ...] = ()
+        self._count: int | None = None
+        self._setbacks = 0
+        self._readable_since_s: float | None = None
+        self._none_since_s: float | None = None
+
+    def started(self, processes: int) -> None:
+        """So many processes for the common sample were started so far."""
+        self._verdict.restarts = max(0, processes - 1)
+
+    def wants_addresses(self, tick: Round | None, count: int | None = None) -> bool:
+        """Whether a card of this tick cannot say who it is, so that the bus should be asked."""
+        if tick is None or not tick.readings:
+            return False
+        return anonymous(tick.readings, [suspect.reading for suspect in self._suspects.skipped], count)
+
+    def complete(self, tick: Round, count: int, addresses: Sequence[str]) -> None:
+        """A tick has come to its end; ``count`` cards exist."""
+        if tick.readings:
+            self._setbacks = self._verdict.consecutive_failures = 0
+            self._none_since_s = None
+            self._publish(tick, self._verdict.give(CollectorState.OK), count, addresses, LOST)
+            for suspect in self._suspects.answered(tick.readings):
+                self._log.info("card_trusted_again", index=suspect.card.index)
+        else:
+            self._readable_since_s = None
+            self._verdict.consecutive_failures += 1
+            self._holder.report(self._none_answered(count))
+        if self._count not in (None, count):
+            self._suspects.clear()  # an index may mean another card now
+        self._count = count
+
+    def fail(self, setback: Setback, unfinished: Round | None, addresses: Sequence[str]) -> None:
+        """A process has failed, perhaps within a tick. What it had read until then is published all the same."""
+        self._setbacks += 1
+        has_read = unfinished is not None and bool(unfinished.readings)
+        if setback.state is CollectorState.NO_DEVICES and not has_read:
+            self._no_devices(setback.detail)
+            return
+        self._verdict.consecutive_failures += 1
+        status = self._verdict.give(setback.state, setback.detail)
+        if unfinished is not None and has_read:
+            overdue = setback.state is CollectorState.UNRESPONSIVE
+            reason = Reason.TIMEOUT if overdue else Reason.TRANSIENT_DRIVER_ERROR
+            fault = f"the collector failed before it came to this card: {setback.detail}"
+            self._publish(unfinished, status, None, addresses, Unreached(reason, fault))
+            return
+        if self._setbacks > 1:
+            self._readable_since_s = None
+        self._holder.report(status)
+
+    def delay_s(self) -> float:
+        """How long to wait after a failure: by the rule, and where cards can be read, until their next tick."""
+        in_grace = self._none_since_s is not None and bool(self._known)
+        readable = in_grace or self._readable_since_s is not None
+        delay_s = backoff.delay_s(self._setbacks, self._period_s, readable=readable)
+        if self._readable_since_s is None:
+            return delay_s
+        until_next_s = self._readable_since_s + self._period_s - self._clock.monotonic()
+        return max(delay_s, min(until_next_s, backoff.LONGEST_S))
+
+    def _publish(
+        self,
+        tick: Round,
+        status: CollectorStatus,
+        count: int | None,
+        addresses: Sequence[str],
+        unreached: Unreached,
+    ) -> None:
+        self._readable_since_s = tick.started_monotonic_s
+        suspects = [suspect.reading for suspect in self._suspects.skipped]
+        readings = assemble(
+            tick.readings, suspects, count=count, known=self._known, bus_addresses=addresses, unreached=unreached
+        )
+        self._known = remember(readings)
+        duration_s = self._clock.monotonic() - tick.started_monotonic_s
+        self._holder.publish(Sample(self._clock.now(), tick.started_monotonic_s, duration_s, readings), status)
+        self._log.debug("sample_published", cards=len(readings), answered=len(tick.readings), duration_s=duration_s)
+
+    def _none_answered(self, count: int) -> CollectorStatus:
+        timeouts = sum(suspect.reason is Reason.TIMEOUT for suspect in self._suspects.skipped)
+        state = CollectorState.UNRESPONSIVE if timeouts else CollectorState.CRASHED
+        how = f"{timeouts} did not answer in time" if timeouts else "the collector crashed on each"
+        return self._verdict.give(state, f"none of {count} cards can be read: {how}")
+
+    def _no_devices(self, detail: str) -> None:
+        """No card is counted. Where some were seen before, that is believed only after a while: drivers restart."""
+        now_s = self._clock.monotonic()
+        if self._none_since_s is None:
+            self._none_since_s = now_s
+        if self._known and now_s - self._none_since_s < STALE_AFTER_PERIODS * self._period_s:
+            self._verdict.consecutive_failures += 1
+            self._holder.report(self._verdict.give(self._verdict.status.state, detail))
+            return
+        self._known, self._count, self._readable_since_s = (), None, None
+        self._suspects.clear()
+        self._verdict.consecutive_failures = 0
+        status = self._verdict.give(CollectorState.NO_DEVICES, detail)
+        self._holder.publish(Sample(self._clock.now(), now_s, 0.0, ()), status)

@@ -1,0 +1,82 @@
+"""From the lines of one tick to the readings of one sample. Pure.
+
+A tick survives the process that began it: what was read before a card made the process hang or crash is kept, and
+the process that comes after completes it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from devicemanager.model.accelerator import Card, Reading, Reason
+from devicemanager.rules.device_ids import is_provisional
+from devicemanager.rules.identity import identify
+from devicemanager.wire.collector_lines import CARDS_LIMIT
+
+
+@dataclass(slots=True)
+class Round:
+    """What one tick has read so far.
+
+    Attributes:
+        started_monotonic_s: When the first process began to read; the age of the sample counts from here.
+        readings: Index -> reading, the latest where two processes read the same card.
+    """
+
+    started_monotonic_s: float
+    readings: dict[int, Reading] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """Why cards that exist were not read in this tick, when none of them is to blame."""
+
+    reason: Reason
+    fault: str
+
+
+LOST = Unreached(Reason.LOST, "the library no longer counts this card")
+UNCLAIMED = Unreached(Reason.TRANSIENT_DRIVER_ERROR, "the collector left this card out")
+
+
+def assemble(
+    read: Mapping[int, Reading],
+    suspects: Iterable[Reading],
+    *,
+    count: int | None,
+    known: Sequence[Card],
+    bus_addresses: Collection[str],
+    unreached: Unreached = LOST,
+) -> tuple[Reading, ...]:
+    """All readings of one sample: those read, those that did not answer, and those known that nobody mentioned.
+
+    Args:
+        read: Index -> reading of this tick.
+        suspects: How cards that were not touched are listed.
+        count: How many cards the library counts; None when the tick ended before that was said.
+        known: Cards of earlier samples.
+        bus_addresses: Where the bus has cards of this vendor.
+        unreached: How known cards are listed that are not among the others.
+
+    Returns:
+        In the library's order, cards that it no longer counts last; ids are unique.
+    """
+    by_index = {reading.card.index: reading for reading in suspects if count is None or reading.card.index < count}
+    by_index |= read
+    for index in range(count or 0):
+        by_index.setdefault(index, Reading.unreadable(Card(index), UNCLAIMED.reason, UNCLAIMED.fault))
+    present = identify([by_index[index] for index in sorted(by_index)], known, bus_addresses)
+    listed = {reading.card.id for reading in present}
+    missing = [card for card in known if card.id not in listed]
+    return (*present, *(Reading.unreadable(card, unreached.reason, unreached.fault) for card in missing))
+
+
+def anonymous(read: Mapping[int, Reading], suspects: Iterable[Reading], count: int | None) -> bool:
+    """Whether the bus must be asked for addresses, because a card cannot say who it is."""
+    readings = {reading.card.index: reading for reading in suspects} | dict(read)
+    return len(readings) < (count or 0) or any(reading.card.id is None for reading in readings.values())
+
+
+def remember(readings: Iterable[Reading]) -> tuple[Card, ...]:
+    """Who is known after a sample: every card with an id of the vendor's, those counted first, 256 at most."""
+    cards = (reading.card for reading in readings)
+    return tuple(card for card in cards if card.id is not None and not is_provisional(card.id))[:CARDS_LIMIT]

@@ -1,0 +1,204 @@
+"""Keeps one manufacturer's cards read, whatever its library does: starts, listens, kills, tries again.
+
+Two things run: the common sample, a collector process that reads all cards every period, and the trials of cards
+that did not answer (``trials``). A card that hangs or crashes the common process is left out from then on, and a
+new process completes the same tick without it. Failure of a process, a card or the library is data here: it ends in
+the snapshot, never in an exception.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.clock import Clock
+from devicemanager.errors import DocumentError, excerpt
+from devicemanager.model.accelerator import CollectorState
+from devicemanager.node.child import Child, Ended, Garbled, Silent
+from devicemanager.node.conversation import Conversation, Patience, card_deadline_s
+from devicemanager.node.holder import Holder
+from devicemanager.node.launcher import STUCK_LIMIT, Launcher
+from devicemanager.node.record import Record, Setback
+from devicemanager.node.round import Round
+from devicemanager.node.suspects import Suspects
+from devicemanager.node.trials import Trials
+from devicemanager.wire.collector_lines import Begin, End, Failed, Line, Read
+
+OPEN_DEADLINE_S: Final = 10.0
+"""Opening a library takes up to about 1.5 s for each card that has to wake up; ten seconds are six such cards."""
+
+_BUS_DEADLINE_S: Final = 2.0
+
+
+def _no_addresses() -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorOptions:
+    """What to supervise, and how patiently.
+
+    Attributes:
+        manufacturer: The only one that the process may speak for.
+        period_s: Seconds between samples, above 0.
+        command: Starts the collector process; ``--period``, ``--fd``, ``--skip`` and ``--only`` are added.
+        card_deadline_s: For reading one card; None chooses by the period (``conversation.card_deadline_s``).
+        open_deadline_s: From the start of a process to its first word.
+        node_name: The Kubernetes node, for the log.
+        bus_addresses: Where the bus has cards of this manufacturer; asked only when a card cannot say who it is.
+        exit_states: Exit code of the process -> what it means, where the process could not say it.
+    """
+
+    manufacturer: str
+    period_s: float
+    command: Sequence[str]
+    card_deadline_s: float | None = None
+    open_deadline_s: float = OPEN_DEADLINE_S
+    node_name: str | None = None
+    bus_addresses: Callable[[], Sequence[str]] = _no_addresses
+    exit_states: Mapping[int, CollectorState] = field(default_factory=dict)
+
+
+class Supervisor:
+    """Supervises the collector of one manufacturer and publishes to one holder."""
+
+    def __init__(
+        self, options: SupervisorOptions, holder: Holder, clock: Clock, log: FilteringBoundLogger | None = None
+    ) -> None:
+        """Prepare; nothing is started before :meth:`run`."""
+        log = (log or structlog.get_logger()).bind(manufacturer=options.manufacturer)
+        if options.node_name is not None:
+            log = log.bind(node=options.node_name)
+        card_s = options.card_deadline_s or card_deadline_s(options.period_s)
+        patience = Patience(options.open_deadline_s, card_s, options.period_s)
+        self._options = options
+        self._clock = clock
+        self._log = log
+        self._suspects = Suspects(options.period_s)
+        self._launcher = Launcher(options.manufacturer, options.command, patience)
+        self._trials = Trials(self._suspects, self._launcher, clock, log)
+        self._record = Record(options.period_s, holder, self._suspects, clock, log)
+        self._tick: Round | None = None
+        self._processes = 0
+        self._due_s = clock.monotonic()
+
+    @property
+    def last_progress_monotonic_s(self) -> float:
+        """Until when the supervisor is known to have gone on: now, unless what it waits for is overdue."""
+        return min(self._clock.monotonic(), self._due_s)
+
+    async def run(self) -> NoReturn:
+        """Supervise until cancelled; then kill all processes, and return well below a second later."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._trials.run(), name="trials")
+                await self._sample_for_ever()
+        finally:
+            await self._launcher.end()
+
+    async def _sample_for_ever(self) -> NoReturn:
+        while True:
+            setback = await self._sample_with_one_process()
+            if setback is not None:
+                tick, self._tick = self._tick, None
+                self._record.fail(setback, tick, await self._addresses(self._record.wants_addresses(tick)))
+                await self._pause(self._record.delay_s())
+
+    async def _sample_with_one_process(self) -> Setback | None:
+        """Start a process and follow it to its end. None asks for the next one at once."""
+        if self._launcher.exhausted:
+            return Setback(CollectorState.UNRESPONSIVE, f"{STUCK_LIMIT} collector processes cannot be killed")
+        skipped = [suspect.card.index for suspect in self._suspects.skipped]
+        self._expect_within(self._options.open_deadline_s)
+        try:
+            child = await self._launcher.start(skip=skipped)
+        except OSError as error:
+            reason = excerpt(str(error)) or type(error).__name__
+            return Setback(CollectorState.FAILED, f"the collector process cannot be started: {reason}")
+        self._processes += 1
+        self._record.started(self._processes)
+        try:
+            return await self._follow(child, Conversation(self._options.manufacturer, skipped))
+        finally:
+            self._launcher.kill(child)
+
+    async def _follow(self, child: Child, talk: Conversation) -> Setback | None:
+        while True:
+            deadline_s = self._launcher.patience.deadline_s(talk.phase)
+            self._expect_within(deadline_s)
+            event = await child.next(deadline_s)
+            if isinstance(event, Silent | Ended | Garbled | Failed):
+                self._log.debug("collector_process_left", pid=child.pid, phase=talk.phase.value, noise=child.noise)
+                return self._give_up(child, talk, event, deadline_s)
+            try:
+                talk.accept(event)
+            except DocumentError as error:
+                return Setback(CollectorState.FAILED, str(error))
+            await self._note(event)
+            if event == End(0):
+                return Setback(CollectorState.NO_DEVICES, "the library counts no card")
+            if isinstance(event, End) and self._suspects.may_rejoin(talk.skipped):
+                return None
+
+    async def _note(self, line: Line) -> None:
+        """Keep what a line says about the tick."""
+        match line:
+            case Begin():
+                self._tick = self._tick or Round(self._clock.monotonic())
+            case Read(reading) if self._tick is not None:
+                self._tick.readings[reading.card.index] = reading
+            case End(count) if self._tick is not None and count > 0:
+                tick, self._tick = self._tick, None
+                addresses = await self._addresses(self._record.wants_addresses(tick, count))
+                self._record.complete(tick, count, addresses)
+            case _:
+                pass
+
+    def _give_up(
+        self, child: Child, talk: Conversation, event: Silent | Ended | Garbled | Failed, waited_s: float
+    ) -> Setback | None:
+        """What a process that will not be listened to any longer means: one card's fault, or a setback."""
+        blamed = None if self._suspects.full else talk.announced
+        match event:
+            case Silent() if blamed is not None:
+                self._trials.overran(child, blamed, waited_s)
+                return None
+            case Ended() if blamed is not None:
+                self._trials.crashed(child, blamed, event)
+                return None
+            case Silent():
+                return Setback(CollectorState.UNRESPONSIVE, f"no answer within {waited_s:g} s while {talk.phase}")
+            case Ended():
+                state = CollectorState.CRASHED if event.code is None else self._options.exit_states.get(event.code)
+                return Setback(state or CollectorState.CRASHED, f"the collector process {event.detail}")
+            case Garbled(fault):
+                return Setback(CollectorState.FAILED, fault)
+            case Failed(state, detail):
+                return Setback(state, detail)
+
+    async def _addresses(self, wanted: bool) -> Sequence[str]:
+        """Ask the bus beside the loop: it is a file system, and may be as slow as one."""
+        if not wanted:
+            return ()
+        self._expect_within(_BUS_DEADLINE_S)
+        try:
+            async with asyncio.timeout(_BUS_DEADLINE_S):
+                return await asyncio.to_thread(self._options.bus_addresses)
+        except OSError:
+            return ()
+
+    async def _pause(self, delay_s: float) -> None:
+        """Wait, unless a card that was left out answers before."""
+        self._expect_within(delay_s)
+        self._trials.acquitted.clear()
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._trials.acquitted.wait()
+        except TimeoutError:
+            return
+
+    def _expect_within(self, deadline_s: float) -> None:
+        self._due_s = self._clock.monotonic() + deadline_s

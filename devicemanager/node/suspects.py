@@ -1,0 +1,106 @@
+"""Cards that did not answer: left out of the common sample and tried alone, ever less often. Pure.
+
+A card that answers alone is let back on trial, because some hang only beside others. Until it has held out for a
+few samples, a relapse counts on from the last one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from devicemanager.model.accelerator import Card, Reading, Reason
+from devicemanager.rules import backoff
+from devicemanager.wire.collector_lines import CARDS_LIMIT
+
+TRIAL_SAMPLES: Final = 3
+
+
+@dataclass(slots=True)
+class Suspect:
+    """One card under suspicion.
+
+    Attributes:
+        card: What was known of it when it was announced.
+        reason: ``timeout``, or ``transient_driver_error`` after a crash.
+        fault: One line for a person.
+        failures: How often it did not answer since it was last trusted.
+        retry_at_s: When to try it alone, monotonic.
+        on_trial: It answered alone and is read with the others again.
+        trial_samples: How often it did answer with the others since.
+    """
+
+    card: Card
+    reason: Reason
+    fault: str
+    failures: int
+    retry_at_s: float
+    on_trial: bool = False
+    trial_samples: int = 0
+
+    @property
+    def reading(self) -> Reading:
+        """The card as it is listed meanwhile."""
+        return Reading.unreadable(self.card, self.reason, self.fault)
+
+
+class Suspects:
+    """The cards under suspicion, by index."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._by_index: dict[int, Suspect] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_index)
+
+    def blame(self, card: Card, reason: Reason, fault: str, now_s: float) -> bool:
+        """A card did not answer; says whether that is news."""
+        known = self._by_index.get(card.index)
+        failures = 1 if known is None else known.failures + 1
+        retry_at_s = now_s + backoff.delay_s(failures, self._period_s, readable=False)
+        self._by_index[card.index] = Suspect(card, reason, fault, failures, retry_at_s)
+        return known is None
+
+    def postpone(self, suspect: Suspect, now_s: float) -> None:
+        """It could not be tried, which says nothing about the card."""
+        delay_s = backoff.delay_s(suspect.failures, self._period_s, readable=False)
+        suspect.retry_at_s = now_s + max(delay_s, min(self._period_s, backoff.LONGEST_S))
+
+    def let_back(self, suspect: Suspect) -> None:
+        """It answered alone."""
+        suspect.on_trial = True
+        suspect.trial_samples = 0
+
+    def answered(self, indexes: Iterable[int]) -> tuple[Suspect, ...]:
+        """These cards were read with the others; returns those that are trusted again by that."""
+        trusted = []
+        for index in indexes:
+            suspect = self._by_index.get(index)
+            if suspect is not None and suspect.on_trial:
+                suspect.trial_samples += 1
+                if suspect.trial_samples >= TRIAL_SAMPLES:
+                    trusted.append(self._by_index.pop(index))
+        return tuple(trusted)
+
+    def clear(self) -> None:
+        """Indexes mean other cards now; all are read with the others again."""
+        self._by_index.clear()
+
+    @property
+    def skipped(self) -> tuple[Suspect, ...]:
+        """Those that are not to be touched by the common sample, by index."""
+        return tuple(self._by_index[i] for i in sorted(self._by_index) if not self._by_index[i].on_trial)
+
+    def may_rejoin(self, indexes: Iterable[int]) -> bool:
+        """Whether one of these, skipped so far, has answered alone or is no longer suspected."""
+        return any(index not in self._by_index or self._by_index[index].on_trial for index in indexes)
+
+    @property
+    def next(self) -> Suspect | None:
+        """The one to be tried first."""
+        return min(self.skipped, key=lambda suspect: suspect.retry_at_s, default=None)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more can be accused: more than any node has."""
+        return len(self._by_index) >= CARDS_LIMIT

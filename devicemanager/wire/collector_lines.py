@@ -1,0 +1,177 @@
+"""What a collector process says, line by line. The other side of the pipe is ``collectors.lines``.
+
+A process in which vendor code runs may write anything, so any bytes give a line or a ``DocumentError``, and every
+figure is checked for plausibility again.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeAlias
+
+from devicemanager.errors import DocumentError, excerpt
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.rules import plausibility
+
+LINE_LIMIT_BYTES: Final = 64 << 10
+"""The longest line that is read. A reading takes about 400 bytes."""
+
+VERSION: Final = 1
+
+CARDS_LIMIT: Final = 256
+"""More cards than any node has, partitions that count as cards included; the snapshot's readers stop there too."""
+
+_TEXT_LIMIT: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The library is open."""
+
+    manufacturer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A sample begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """This card is touched next; what is known of it without touching it."""
+
+    card: Card
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The announced card was read."""
+
+    reading: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The sample is complete; ``count`` cards exist, those that were not to be touched included."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The library as a whole cannot be used; the process ends."""
+
+    state: CollectorState
+    detail: str
+
+
+Line: TypeAlias = Hello | Begin | Announced | Read | End | Failed
+
+
+def decode(raw: bytes) -> Line:
+    """One line, with or without its line break.
+
+    Raises:
+        DocumentError: It is none: too long, no JSON, another version, an unknown kind, or without what its kind
+            needs. A figure that is not plausible is no such fault: it is absent ``invalid_data``.
+    """
+    if len(raw) > LINE_LIMIT_BYTES:
+        raise DocumentError(f"line: longer than {LINE_LIMIT_BYTES} bytes")
+    try:
+        document = json.loads(raw.decode(), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"line: no JSON: {excerpt(raw.decode(errors='replace'), 80)!r}") from error
+    match document:
+        case {"reading": dict(body)}:
+            return Read(_reading(body))
+        case {"card": dict(body)}:
+            return Announced(_card(body))
+        case {"begin": dict()}:
+            return Begin()
+        case {"end": dict(body)}:
+            return End(_integer(body, "count", CARDS_LIMIT))
+        case {"hello": {"v": int(version), "manufacturer": str(manufacturer)}}:
+            if version != VERSION:
+                raise DocumentError(f"line: version {version}, not {VERSION}")
+            return Hello(excerpt(manufacturer))
+        case {"failed": {"state": str(state), "detail": str(detail)}}:
+            return Failed(_verdict(state), excerpt(detail))
+        case _:
+            raise DocumentError(f"line: of no known kind: {excerpt(raw.decode(), 80)!r}")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _reading(body: Mapping[str, object]) -> Reading:
+    total, used = plausibility.bytes_pair(_raw(body, "memory"), _raw(body, "memoryUsed"))
+    unread = body.get("unread", {})
+    if not isinstance(unread, dict):
+        raise DocumentError("line: reading.unread: must be an object")
+    return Reading(
+        card=_card(body),
+        memory_total_bytes=total,
+        memory_used_bytes=used,
+        cores_percent=plausibility.percent(_raw(body, "cores")),
+        temperature_celsius=plausibility.celsius(_raw(body, "temperature")),
+        power_milliwatts=plausibility.milliwatts(_raw(body, "power")),
+        unhealthy_reason=_unhealthy_reason(body.get("unhealthy")),
+        unread_checks={excerpt(check): _reason(word) for check, word in unread.items() if excerpt(check)},
+    )
+
+
+def _card(body: Mapping[str, object]) -> Card:
+    return Card(
+        index=_integer(body, "index", CARDS_LIMIT - 1),
+        id=_identifier(body.get("id")),
+        name=_one_line(body.get("name")),
+        pci_bus_id=_identifier(body.get("pci")),
+    )
+
+
+def _raw(body: Mapping[str, object], key: str) -> object:
+    """A figure as it came: a number still to be checked, or its reason."""
+    value = body.get(key, Reason.NOT_REPORTED)
+    return _reason(value) if isinstance(value, str) else value
+
+
+def _reason(word: object) -> Reason:
+    try:
+        return Reason(str(word))
+    except ValueError:
+        return Reason.INVALID_DATA
+
+
+def _integer(body: Mapping[str, object], key: str, highest: int) -> int:
+    value = body.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= highest:
+        raise DocumentError(f"line: {key}: must be an integer of 0..{highest}")
+    return value
+
+
+def _identifier(value: object) -> str | None:
+    """Text that something is known by, unchanged; None for what cannot be one, never something like it."""
+    if isinstance(value, str) and 0 < len(value) <= _TEXT_LIMIT and value.isprintable():
+        return value
+    return None
+
+
+def _one_line(value: object) -> str | None:
+    return excerpt(value, _TEXT_LIMIT) or None if isinstance(value, str) else None
+
+
+def _unhealthy_reason(value: object) -> str | None:
+    """None only when the collector says so: a reason that cannot be shown is still a reason."""
+    if value is None:
+        return None
+    return _one_line(value) or "the collector gives no readable reason"
+
+
+def _verdict(state: str) -> CollectorState:
+    """A verdict that a failing process may give of itself; any other word is a failure without a better name."""
+    try:
+        verdict = CollectorState(state)
+    except ValueError:
+        return CollectorState.FAILED
+    return CollectorState.FAILED if verdict in (CollectorState.OK, CollectorState.STARTING) else verdict

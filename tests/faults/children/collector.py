@@ -1,0 +1,291 @@
+"""A collector process that misbehaves in one way: ``collector.py MODE --control FILE --fd N --period S …``.
+
+It speaks the line protocol by hand, so that it shares no mistake with the real one. Where a mode depends on what
+the test does meanwhile, it looks at the control file; beside it, in ``.starts``, each process leaves its id and cards.
+"""
+
+# mypy: disable-error-code="explicit-override"
+# It runs without site-packages, to start fast, and the standard library of 3.11 has no ``override``.
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+BAD = 3
+
+
+class Steady:
+    """Eight cards, read every period. The modes below change one thing."""
+
+    manufacturer = "nvidia"
+    obeys = True
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.fd: int = options.fd
+        self.control_file: Path = options.control
+        self.skip: list[str] = options.skip
+        self.only: list[str] = options.only
+        self.tick = 0
+
+    def run(self, period_s: float) -> None:
+        self.at_open()
+        self.say({"hello": {"v": 1, "manufacturer": self.manufacturer, "pid": os.getpid()}})
+        while True:
+            self.tick += 1
+            self.say({"begin": {}})
+            self.at_begin()
+            count = self.count()
+            for index in range(count):
+                if self.touches(f"index:{index}"):
+                    self.say({"card": {"index": index, "id": None, "name": None, "pci": None}})
+                    self.at_card(index)
+                    self.say({"reading": self.reading(index)})
+                    self.after_card(index)
+            self.say({"end": {"count": count}})
+            self.at_rest()
+            time.sleep(period_s)
+
+    def touches(self, key: str) -> bool:
+        return not self.obeys or (key not in self.skip and (not self.only or key in self.only))
+
+    def reading(self, index: int) -> dict[str, object]:
+        return {
+            "index": index,
+            "id": f"GPU-{index}",
+            "name": "Fake",
+            "pci": f"0000:{index:02x}:00.0",
+            "memory": 80 << 30,
+            "memoryUsed": self.tick << 20,
+            "cores": index,
+            "temperature": 40,
+            "power": 100_000,
+            "unhealthy": None,
+            "unread": {},
+        }
+
+    def say(self, line: object) -> None:
+        self.write(json.dumps(line).encode() + b"\n")
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self.fd, data) :]
+
+    @property
+    def control(self) -> str:
+        return self.control_file.read_text() if self.control_file.exists() else ""
+
+    def count(self) -> int:
+        return 8
+
+    def at_open(self) -> None:
+        """Instead of opening a library."""
+
+    def at_begin(self) -> None:
+        """Before cards are counted."""
+
+    def at_card(self, index: int) -> None:
+        """Instead of touching a card."""
+
+    def after_card(self, index: int) -> None:
+        """When its line is written."""
+
+    def at_rest(self) -> None:
+        """After the end of a sample."""
+
+
+def hang() -> None:
+    while True:
+        time.sleep(3600)
+
+
+class HangOpen(Steady):
+    def at_open(self) -> None:
+        hang()
+
+
+class HangBegin(Steady):
+    def at_begin(self) -> None:
+        hang()
+
+
+class HangRest(Steady):
+    def at_rest(self) -> None:
+        hang()
+
+
+class HangCard(Steady):
+    def at_card(self, index: int) -> None:
+        if index == BAD:
+            hang()
+
+
+class HangNamed(Steady):
+    """Hangs on the cards whose indexes the control file names; without a file, on none."""
+
+    def at_card(self, index: int) -> None:
+        if str(index) in self.control.split():
+            hang()
+
+
+class HangInCompany(Steady):
+    """Hangs unless the card is read alone."""
+
+    def at_card(self, index: int) -> None:
+        if index == BAD and not self.only:
+            hang()
+
+
+class Slow(Steady):
+    """Each card takes the time that the control file says."""
+
+    def at_card(self, index: int) -> None:
+        time.sleep(float(self.control))
+
+
+class Disobedient(HangCard):
+    obeys = False
+
+
+class CrashCard(Steady):
+    def at_card(self, index: int) -> None:
+        if index == BAD:
+            os.write(2, b"Xid 79\n")
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class CrashAll(Steady):
+    def at_card(self, index: int) -> None:
+        os.abort()
+
+
+class CrashBegin(Steady):
+    def at_begin(self) -> None:
+        os.abort()
+
+
+class CrashBetween(Steady):
+    def after_card(self, index: int) -> None:
+        if index == BAD:
+            os.abort()
+
+
+class CrashLater(CrashBetween):
+    """Crashes between two cards of every tick but the first of the first process."""
+
+    def after_card(self, index: int) -> None:
+        if self.tick > 1 or self.control:
+            self.control_file.write_text("crashed")
+            super().after_card(index)
+
+
+class CrashRest(Steady):
+    def at_rest(self) -> None:
+        os.abort()
+
+
+class Exit(Steady):
+    """Ends with the code in the control file."""
+
+    def at_open(self) -> None:
+        os.write(2, b"cannot map the device\n\n")
+        sys.exit(int(self.control))
+
+
+class Fail(Steady):
+    """Says the state and detail in the control file, as long as there is one."""
+
+    def at_open(self) -> None:
+        if self.control:
+            state, _, detail = self.control.partition(":")
+            self.say({"failed": {"state": state, "detail": detail}})
+            sys.exit(1)
+
+
+class Counting(Steady):
+    """Counts as many cards as the control file says; none is a failure, as in the real process."""
+
+    def count(self) -> int:
+        count = int(self.control or 8)
+        if count == 0:
+            self.say({"failed": {"state": "no_devices", "detail": "the library counts no card"}})
+            sys.exit(70)
+        return count
+
+
+class CountNone(Steady):
+    """Counts no card and does not end by itself."""
+
+    def count(self) -> int:
+        return 0
+
+
+class Noise(Steady):
+    def at_begin(self) -> None:
+        for descriptor in (1, 2):
+            os.write(descriptor, b"x" * 1_000_000 + b"\n")
+
+
+class HalfLine(Steady):
+    def at_card(self, index: int) -> None:
+        if index == BAD:
+            self.write(b'{"reading":{"index":3,"me')
+            sys.exit(0)
+
+
+class HugeLine(Steady):
+    def at_card(self, index: int) -> None:
+        if index == BAD:
+            self.write(b'{"reading":{"index":3,"name":"' + b"x" * 100_000_000)
+
+
+class InvalidJson(Steady):
+    def at_card(self, index: int) -> None:
+        if index == BAD:
+            self.write(b"{'reading': }\n")
+
+
+class WrongCard(Steady):
+    def reading(self, index: int) -> dict[str, object]:
+        return super().reading(index + 1 if index == BAD else index)
+
+
+class Other(Steady):
+    manufacturer = "amd"
+
+
+class ClosePipe(Steady):
+    def at_rest(self) -> None:
+        os.close(self.fd)
+        hang()
+
+
+class LeaveHeir(Steady):
+    """Crashes and leaves a process behind that keeps the pipe open."""
+
+    def at_rest(self) -> None:
+        heir = subprocess.Popen(["sleep", "30"], pass_fds=(self.fd,))
+        self.control_file.write_text(str(heir.pid))
+        os.abort()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mode")
+    parser.add_argument("--control", type=Path, required=True)
+    parser.add_argument("--period", type=float, required=True)
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--skip", action="append", default=[])
+    parser.add_argument("--only", action="append", default=[])
+    options = parser.parse_args()
+    with options.control.with_suffix(".starts").open("a") as starts:
+        starts.write(f"{os.getpid()} {' '.join(['skip', *options.skip, 'only', *options.only])}\n")
+    globals()[options.mode](options).run(options.period)
+
+
+if __name__ == "__main__":
+    main()

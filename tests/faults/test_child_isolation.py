@@ -1,0 +1,157 @@
+"""One bad card never costs another its figures: real processes that hang or crash on one card, several, or all."""
+
+import os
+
+import pytest
+
+from devicemanager.model.accelerator import CollectorState, Reading, Reason, Sample
+from tests.faults.conftest import Supervise
+
+
+def answering(sample: Sample) -> list[int]:
+    return [reading.card.index for reading in sample.readings if isinstance(reading.memory_used_bytes, int)]
+
+
+def card(sample: Sample, index: int) -> Reading:
+    return next(reading for reading in sample.readings if reading.card.index == index)
+
+
+@pytest.mark.asyncio
+async def test_eight_cards_of_which_one_hangs_on_every_tick(supervise: Supervise) -> None:
+    async with supervise("HangCard") as run:
+        for sample in await run.samples(5):
+            assert answering(sample) == [0, 1, 2, 4, 5, 6, 7]
+            assert len(sample.readings) == 8
+            assert card(sample, 3).temperature_celsius is Reason.TIMEOUT
+            assert card(sample, 3).unhealthy_reason == "the card did not answer within 0.6 s"
+        assert {snapshot.collector.state for snapshot in run.holder.seen} == {CollectorState.OK}
+        assert [event["index"] for event in run.events("card_left_out")] == [3]
+
+
+@pytest.mark.asyncio
+async def test_the_tick_in_which_a_card_hangs_is_completed(
+    supervise: Supervise,
+) -> None:
+    async with supervise("HangCard") as run:
+        (first,) = await run.samples(1)
+        assert first.duration_s >= 0.6
+        assert answering(first) == [0, 1, 2, 4, 5, 6, 7]
+        assert run.starts[:2] == ["skip only", "skip index:3 only"]
+
+
+@pytest.mark.asyncio
+async def test_a_card_that_hangs_keeps_its_id_and_comes_back_by_itself(supervise: Supervise) -> None:
+    async with supervise("HangNamed") as run:
+        (first,) = await run.samples(1)
+        assert answering(first) == list(range(8))
+        run.control.write_text("3")
+        await run.holder.until(lambda: 3 not in answering(run.holder.samples[-1]))
+        hung = card(run.holder.samples[-1], 3)
+        assert (hung.card.id, hung.card.name, hung.card.pci_bus_id) == ("GPU-3", "Fake", "0000:03:00.0")
+        run.control.unlink()
+        await run.holder.until(lambda: answering(run.holder.samples[-1]) == list(range(8)))
+        assert "skip only index:3" in run.starts
+        await run.holder.until(lambda: bool(run.events("card_trusted_again")))
+
+
+@pytest.mark.asyncio
+async def test_a_card_never_read_is_known_by_the_only_address_left(supervise: Supervise) -> None:
+    bus = [f"0000:{index:02x}:00.0" for index in range(8)]
+    async with supervise("HangCard", bus_addresses=lambda: bus) as run:
+        (first,) = await run.samples(1)
+        assert card(first, 3).card.id == "pci:0000:03:00.0"
+
+
+@pytest.mark.asyncio
+async def test_a_bus_that_cannot_be_read_costs_an_address_only(supervise: Supervise) -> None:
+    def unreadable() -> list[str]:
+        raise PermissionError("/sys")
+
+    async with supervise("HangCard", bus_addresses=unreadable) as run:
+        (first,) = await run.samples(1)
+        assert card(first, 3).card.id == "index:3"
+        assert answering(first) == [0, 1, 2, 4, 5, 6, 7]
+
+
+@pytest.mark.asyncio
+async def test_several_cards_hang(supervise: Supervise) -> None:
+    async with supervise("HangNamed", control="2 5") as run:
+        for sample in await run.samples(3):
+            assert answering(sample) == [0, 1, 3, 4, 6, 7]
+            assert {card(sample, index).power_milliwatts for index in (2, 5)} == {Reason.TIMEOUT}
+
+
+@pytest.mark.asyncio
+async def test_all_cards_hang(supervise: Supervise) -> None:
+    async with supervise("HangNamed", card_deadline_s=0.3) as run:
+        (good,) = await run.samples(1)
+        run.control.write_text("0 1 2 3 4 5 6 7")
+        await run.states("ok", "unresponsive")
+        status = run.holder.snapshot.collector
+        assert status.detail == "none of 8 cards can be read: 8 did not answer in time"
+        assert status.consecutive_failures >= 1
+        held = run.holder.snapshot.sample
+        assert held is not None
+        assert answering(held) == answering(good)
+        run.control.unlink()
+        await run.holder.until(
+            lambda: answering(run.holder.samples[-1]) == list(range(8)) and run.holder.samples[-1] is not held
+        )
+        assert run.holder.snapshot.collector.state is CollectorState.OK
+
+
+@pytest.mark.asyncio
+async def test_a_card_that_crashes_the_process(supervise: Supervise) -> None:
+    async with supervise("CrashCard") as run:
+        for sample in await run.samples(4):
+            assert answering(sample) == [0, 1, 2, 4, 5, 6, 7]
+            crashed = card(sample, 3)
+            assert crashed.cores_percent is Reason.TRANSIENT_DRIVER_ERROR
+            fault = "the collector crashed while reading this card: ended by SIGSEGV: Xid 79"
+            assert crashed.unhealthy_reason == fault
+        assert {snapshot.collector.state for snapshot in run.holder.seen} == {CollectorState.OK}
+
+
+@pytest.mark.asyncio
+async def test_all_cards_crash_the_process(supervise: Supervise) -> None:
+    async with supervise("CrashAll") as run:
+        await run.states("crashed")
+        status = run.holder.snapshot.collector
+        assert status.detail == "none of 8 cards can be read: the collector crashed on each"
+        assert run.holder.snapshot.sample is None
+
+
+@pytest.mark.asyncio
+async def test_a_card_that_hangs_only_beside_others_costs_no_tick(supervise: Supervise) -> None:
+    async with supervise("HangInCompany") as run:
+        await run.holder.until(lambda: len(run.events("card_answers_again")) >= 2)
+        assert all(set(answering(sample)) >= {0, 1, 2, 4, 5, 6, 7} for sample in run.holder.samples)
+        assert len(run.holder.samples) >= 3
+
+
+@pytest.mark.asyncio
+async def test_slow_is_not_stuck(supervise: Supervise) -> None:
+    async with supervise("Slow", control="0.05", period_s=0.5, card_deadline_s=1.0) as run:
+        for sample in await run.samples(2):
+            assert answering(sample) == list(range(8))
+            assert sample.duration_s >= 8 * 0.05
+        assert run.starts == ["skip only"]
+
+
+@pytest.mark.asyncio
+async def test_a_process_that_touches_what_it_should_not_is_not_followed(supervise: Supervise) -> None:
+    async with supervise("Disobedient") as run:
+        await run.states("failed")
+        assert "card 3, which it should not touch" in str(run.holder.snapshot.collector.detail)
+        held = run.holder.snapshot.sample
+        assert held is not None
+        assert answering(held) == [0, 1, 2]
+
+
+@pytest.mark.asyncio
+async def test_a_hung_process_is_killed(supervise: Supervise) -> None:
+    async with supervise("HangCard") as run:
+        await run.samples(3)
+        hung = run.pids[0]
+        with pytest.raises(ProcessLookupError):
+            os.kill(hung, 0)
