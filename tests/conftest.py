@@ -1,10 +1,13 @@
 """Fixtures shared by every room."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from devicemanager.demo.cluster import StandInCluster
+from tests.standins.nvml import NvmlStandin
 
 
 @pytest_asyncio.fixture
@@ -12,3 +15,11 @@ async def stand_in_cluster() -> AsyncIterator[StandInCluster]:
     """A running stand-in for a cluster: namespaces and the authentication ConfigMap, no nodes yet."""
     async with StandInCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> NvmlStandin:
+    """The stand-in for NVIDIA's library, compiled if need be, with no scenario playing yet."""
+    folder = tmp_path / "nvml"
+    folder.mkdir()
+    return NvmlStandin(folder)

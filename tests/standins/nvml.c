@@ -37,7 +37,7 @@ enum { CARDS = 64, SLOTS = 8, FIELDS = 512, RULES = 4096, ANY = -1, BAD_SCENARIO
 /* ---- Functions and values, by number, so that a call compares integers ------------------------------------------ */
 
 #define FUNCTIONS(X) \
-  X(nvmlInitWithFlags) X(nvmlShutdown) X(nvmlSystemGetDriverVersion) X(nvmlSystemGetNVMLVersion) \
+  X(nvmlInitWithFlags) X(nvmlShutdown) X(nvmlErrorString) X(nvmlSystemGetDriverVersion) X(nvmlSystemGetNVMLVersion) \
   X(nvmlSystemGetCudaDriverVersion_v2) X(nvmlDeviceGetCount_v2) X(nvmlDeviceGetHandleByIndex_v2) \
   X(nvmlDeviceGetHandleByUUID) X(nvmlDeviceGetHandleByPciBusId_v2) X(nvmlDeviceGetName) X(nvmlDeviceGetUUID) \
   X(nvmlDeviceGetSerial) X(nvmlDeviceGetIndex) X(nvmlDeviceGetMinorNumber) X(nvmlDeviceGetPciInfo_v3) \
@@ -337,6 +337,7 @@ int nvmlShutdown(void) {
 
 const char *nvmlErrorString(int code) {
   static char text[64];
+  note(F_nvmlErrorString, NULL);
   snprintf(text, sizeof text, "stand-in error %d", code);
   return text;
 }

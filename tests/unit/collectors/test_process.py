@@ -1,0 +1,291 @@
+"""The collector process itself: its arguments, its lines, its pacing and its end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from collectors.process import Selection, sample
+from devicemanager.errors import CollectorError
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from tests.standins.child import DEADLINE_S, CollectorChild
+from tests.standins.nvml import NvmlStandin, Scenario
+
+
+class Cards:
+    """A collector of cards that answer as told."""
+
+    def __init__(self, *answers: Reading | Exception) -> None:
+        self._answers = answers
+        self.read_cards: list[int] = []
+
+    def open(self) -> None: ...
+
+    def cards(self) -> Iterator[Card]:
+        return iter([Card(index) for index in range(len(self._answers))])
+
+    def read(self, card: Card) -> Reading:
+        self.read_cards.append(card.index)
+        answer = self._answers[card.index]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None: ...
+
+
+def healthy(index: int) -> Reading:
+    return Reading(Card(index, f"ID-{index}"), 8, 4, 50, 40, 1000)
+
+
+def lines_of(collector: Cards, selection: Selection | None = None) -> list[dict[str, object]]:
+    written: list[bytes] = []
+    sample(collector, selection or Selection(), written.append)
+    return [json.loads(line) for line in b"".join(written).splitlines()]
+
+
+class TestSample:
+    def test_begin_then_each_card_announced_then_read_then_end(self) -> None:
+        lines = lines_of(Cards(healthy(0), healthy(1)))
+        assert [next(iter(line)) for line in lines] == ["begin", "card", "reading", "card", "reading", "end"]
+        assert lines[-1] == {"end": {"count": 2}}
+
+    def test_a_card_is_announced_before_it_is_touched(self) -> None:
+        collector = Cards(healthy(0), healthy(1))
+        touched_when_written: list[tuple[bytes, int]] = []
+        sample(collector, Selection(), lambda data: touched_when_written.append((data, len(collector.read_cards))))
+        announced = [touched for data, touched in touched_when_written if b'"card"' in data]
+        assert announced == [0, 1]
+
+    def test_a_collector_that_raises_on_one_card_costs_that_card(self, capfd: pytest.CaptureFixture[str]) -> None:
+        lines = lines_of(Cards(healthy(0), ZeroDivisionError("vendor"), healthy(2)))
+        readings = [line["reading"] for line in lines if "reading" in line]
+        assert [reading["power"] for reading in readings if isinstance(reading, dict)] == [
+            1000,
+            "transient_driver_error",
+            1000,
+        ]
+        assert isinstance(readings[1], dict)
+        assert readings[1]["unhealthy"] == "the collector raised ZeroDivisionError"
+        assert "ZeroDivisionError: vendor" in capfd.readouterr().err
+
+    def test_a_driver_that_goes_away_leaves_the_sample_open(self) -> None:
+        written: list[bytes] = []
+        gone = CollectorError(CollectorState.DRIVER_NOT_LOADED, "gone")
+        with pytest.raises(CollectorError):
+            sample(Cards(healthy(0), gone), Selection(), written.append)
+        assert b'"reading"' in b"".join(written)
+        assert b'"end"' not in b"".join(written)
+
+    def test_no_cards_is_no_sample(self) -> None:
+        with pytest.raises(CollectorError) as caught:
+            lines_of(Cards())
+        assert caught.value.state is CollectorState.NO_DEVICES
+
+    @pytest.mark.parametrize(
+        ("selection", "read"),
+        [
+            (Selection(), [0, 1, 2]),
+            (Selection(skip=frozenset({"index:1"})), [0, 2]),
+            (Selection(only=frozenset({"index:1"})), [1]),
+            (Selection(only=frozenset({"index:1"}), skip=frozenset({"index:1"})), []),
+            (Selection(only=frozenset({"index:7"})), []),
+        ],
+    )
+    def test_cards_that_are_not_selected_are_counted_only(self, selection: Selection, read: list[int]) -> None:
+        collector = Cards(healthy(0), healthy(1), healthy(2))
+        assert lines_of(collector, selection)[-1] == {"end": {"count": 3}}
+        assert collector.read_cards == read
+
+    def test_a_card_is_also_selected_by_an_id_that_is_known(self) -> None:
+        selection = Selection(skip=frozenset({"GPU-1"}))
+        assert Card(0, "GPU-1") not in selection
+        assert Card(0, "GPU-2") in selection
+        assert Card(0) in selection
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("arguments", "complaint"),
+        [
+            (["amd"], "not built yet"),
+            (["nonsense"], "no manufacturer is called 'nonsense'"),
+            (["nvidia", "--scenario", "file"], "a scenario is for simulated cards"),
+            (["simulated", "--period", "0"], "must be above 0"),
+            (["simulated", "--period", "-1"], "must be above 0"),
+            (["simulated", "--period", "nan"], "must be above 0"),
+            (["simulated", "--period", "soon"], "not a duration"),
+            (["simulated", "--fd", "987"], "--fd 987: Bad file descriptor"),
+            ([], "NAME"),
+        ],
+    )
+    def test_what_cannot_be_used_ends_with_2_and_says_why(self, arguments: list[str], complaint: str) -> None:
+        done = run(*arguments)
+        assert done.returncode == 2
+        assert complaint in done.stderr
+        assert "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize("period", ["15s", "0.01", "500ms", "1m30s"])
+    def test_a_period_in_seconds_or_with_units(self, period: str) -> None:
+        assert run("simulated", "--once", "--period", period).returncode == 0
+
+    def test_once_prints_for_a_person(self) -> None:
+        done = run("simulated", "--once")
+        assert done.returncode == 0
+        assert "SIM-0  Simulated Accelerator 80GB" in done.stdout
+        assert "of 81920 MiB" in done.stdout
+
+    def test_once_says_what_is_wrong_with_the_library(self) -> None:
+        done = run("nvidia", "--once", LD_LIBRARY_PATH="/nonexistent")
+        assert done.returncode == 71
+        assert done.stdout == ""
+        assert "library_missing: nvmlInit answered LIBRARY_NOT_FOUND (12)" in done.stderr
+
+    def test_lines_go_to_standard_output_without_a_descriptor(self) -> None:
+        with subprocess.Popen(command("simulated"), stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["hello"]["manufacturer"] == "simulated"
+            process.kill()
+
+    def test_a_small_process(self) -> None:
+        script = "import sys, collectors.process, collectors.nvidia; print(*sys.modules)"
+        loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        heavy = {"asyncio", "aiohttp", "pydantic", "structlog", "ssl", "pynvml", "typing_extensions", "pathlib"}
+        assert heavy.isdisjoint(loaded.stdout.split())
+
+
+class TestPacing:
+    def test_samples_keep_coming_a_period_apart(self) -> None:
+        with CollectorChild(("simulated", "--period", "0.1")) as child:
+            child.sample()
+            started = time.monotonic()
+            for _ in range(5):
+                child.sample()
+            assert time.monotonic() - started >= 0.4
+
+    def test_once_with_a_descriptor_is_one_sample_of_lines(self) -> None:
+        with CollectorChild(("simulated", "--once")) as child:
+            assert child.sample().count == 2
+            assert child.line() is None
+            assert child.end() == 0
+
+
+class TestEnd:
+    def test_it_ends_when_nobody_reads(self) -> None:
+        with CollectorChild(("simulated", "--period", "0.01")) as child:
+            child.sample()
+            child.close_pipe()
+            assert child.end() == 0
+            assert child.process.stderr is not None
+            assert child.process.stderr.read() == b""
+
+    def test_it_does_not_open_the_library_for_a_reader_that_is_gone(self, nvml: NvmlStandin) -> None:
+        nvml.play(Scenario.healthy(1).call("nvmlInitWithFlags", hang=True))
+        reader, writer = os.pipe()
+        os.close(reader)
+        process = subprocess.Popen(
+            command("nvidia", "--fd", str(writer)), pass_fds=[writer], env={**os.environ, **nvml.environment}
+        )
+        os.close(writer)
+        assert process.wait(DEADLINE_S) == 0
+        assert nvml.calls() == []
+
+    def test_an_interrupt_from_the_terminal_is_the_parents_business(self) -> None:
+        with CollectorChild(("simulated", "--period", "0.01")) as child:
+            child.sample()
+            child.process.send_signal(signal.SIGINT)
+            for _ in range(5):
+                child.sample()
+            assert child.process.poll() is None
+
+    @pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetPowerUsage"])
+    def test_it_ends_with_its_parent_also_while_a_call_hangs(self, nvml: NvmlStandin, function: str) -> None:
+        """The pipe stays open on this side: only the kernel can tell the process that its parent is gone."""
+        nvml.play(Scenario.healthy(1).call(function, hang=True))
+        reader, writer = os.pipe()
+        with subprocess.Popen(
+            [sys.executable, "-c", PARENT, str(writer)],
+            pass_fds=[writer],
+            env={**os.environ, **nvml.environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as parent:
+            assert parent.stdout is not None
+            child = int(parent.stdout.readline())
+            wait_until(lambda: function in {called for called, _ in nvml.calls()})
+            assert exists(child)
+            parent.kill()
+        wait_until(lambda: not exists(child))
+        os.close(reader)
+        os.close(writer)
+
+    def test_a_broken_collector_is_a_verdict(self, tmp_path: Path) -> None:
+        with CollectorChild(("simulated", "--scenario", str(tmp_path))) as child:
+            state, detail, code = child.failure()
+        assert (state, code) == ("failed", 1)
+        assert "IsADirectoryError" in detail
+
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen(
+    [sys.executable, "-m", "collectors", "nvidia", "--fd", sys.argv[1]], pass_fds=[int(sys.argv[1])]
+)
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+"""Starts a collector process, says which, and waits to be killed."""
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "collectors", *arguments]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def exists(pid: int) -> bool:
+    """Whether the process runs; a zombie, which nobody has collected yet, does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.005)
+
+
+def test_reasons_are_written_as_their_words() -> None:
+    lines = lines_of(Cards(Reading.unreadable(Card(0), Reason.LOST, "gone")))
+    assert lines[2]["reading"] == {
+        "index": 0,
+        "id": None,
+        "name": None,
+        "pci": None,
+        "memory": "lost",
+        "memoryUsed": "lost",
+        "cores": "lost",
+        "temperature": "lost",
+        "power": "lost",
+        "unhealthy": "gone",
+        "unread": {},
+    }
