@@ -1,0 +1,159 @@
+"""The scenario file of simulated cards: what it can say, and what is said of a mistake."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from collectors.scenario import Load, Scenario, Span, Window, default_scenario, parse_scenario, read_scenario
+from devicemanager.errors import CollectorError
+from devicemanager.model.accelerator import CollectorState, Reason
+
+
+def parsed(text: str, manufacturer: str = "simulated") -> Scenario:
+    return parse_scenario(tomllib.loads(text), manufacturer)
+
+
+def problems(text: str) -> str:
+    with pytest.raises(CollectorError) as caught:
+        parsed(text)
+    assert caught.value.state is CollectorState.FAILED
+    return caught.value.detail
+
+
+def test_the_default_is_two_healthy_cards() -> None:
+    scenario = default_scenario("simulated")
+    assert [card.id for card in scenario.cards] == ["SIM-0", "SIM-1"]
+    assert scenario.failure is None
+    assert all(card.lost is card.hang is card.unhealthy is None for card in scenario.cards)
+
+
+def test_several_manufacturers_do_not_share_ids() -> None:
+    assert [card.id for card in parsed("count = 1", "simulated-east").cards] == ["SIM-east-0"]
+
+
+def test_a_card_may_differ_from_the_others() -> None:
+    scenario = parsed(
+        """
+        count = 3
+        [card]
+        name = "Simulated A"
+        memory_mib = 1000
+        [[cards]]
+        index = 2
+        id = "SIM-special"
+        memory_mib = 2000
+        """
+    )
+    assert [(card.id, card.name, card.memory_mib) for card in scenario.cards] == [
+        ("SIM-0", "Simulated A", 1000),
+        ("SIM-1", "Simulated A", 1000),
+        ("SIM-special", "Simulated A", 2000),
+    ]
+
+
+def test_everything_that_can_be_said_of_a_card() -> None:
+    (card,) = parsed(
+        """
+        count = 1
+        [card]
+        load = { shape = "square", low = 10, high = 90.5, period = "1m" }
+        memory_used_percent = { idle = 1, full = 99 }
+        temperature_celsius = { idle = 30, full = 80 }
+        power_watts = { idle = 50, full = 300 }
+        absent = { power = "permission", cores = "partitioned" }
+        lost = { every = "10m", at = "2m", for = "30s" }
+        hang = true
+        unhealthy = { reason = "ECC", every = "1h", for = "1m" }
+        """
+    ).cards
+    assert card.load == Load("square", 10, 90.5, 60)
+    assert card.memory_used_percent == Span(1, 99)
+    assert card.temperature_celsius == Span(30, 80)
+    assert card.power_watts == Span(50, 300)
+    assert card.absent == {"power": Reason.PERMISSION, "cores": Reason.PARTITIONED}
+    assert card.lost == Window(600, 120, 30)
+    assert card.hang == Window()
+    assert card.unhealthy == Window(3600, 0, 60)
+    assert card.unhealthy_reason == "ECC"
+
+
+def test_a_fault_can_be_switched_off_for_one_card() -> None:
+    scenario = parsed("[card]\nlost = true\n[[cards]]\nindex = 1\nlost = false")
+    assert [card.lost for card in scenario.cards] == [Window(), None]
+
+
+def test_a_library_that_fails_as_a_whole() -> None:
+    scenario = parsed('[fail]\nstate = "driver_not_loaded"\ndetail = "as told"\nevery = "1h"\nfor = "5m"')
+    assert scenario.failure is CollectorState.DRIVER_NOT_LOADED
+    assert scenario.failure_detail == "as told"
+    assert scenario.failing == Window(3600, 0, 300)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cout = 3", "cout is unknown"),
+        ("count = -1", "count must be a whole number of 0..1024"),
+        ("count = true", "count must be a whole number of 0..1024"),
+        ('manufacturer = "nvidia"', "manufacturer is another one, but simulated was asked for"),
+        ('manufacturer = ""', "manufacturer must be text"),
+        ("card = 3", "card must be a table"),
+        ("cards = 3", "cards must be an array of tables"),
+        ("[card]\ncolour = 'red'", "card 0: colour is unknown"),
+        ("[[cards]]\nindex = 2", "cards[0].index is 2, but there are 2 cards"),
+        ("[[cards]]\nid = 'GPU-1'", "card 0: id must begin with SIM-"),
+        ("[card]\nid = 'SIM-1'", "two cards have the same id"),
+        (
+            "[card]\nload = { shape = 'round' }",
+            "card 0: load.shape must be one of constant, sine, square, sawtooth",
+        ),
+        ("[card]\nload = { high = 101 }", "card 0: load.high must be a number of 0..100"),
+        ("[card]\nload = { low = nan }", "card 0: load.low must be a number of 0..100"),
+        ("[card]\nload = { period = 5 }", 'card 0: load.period must be a duration such as "1m30s"'),
+        ("[card]\nload = { period = '0s' }", "card 0: load.period must be above 0"),
+        ("[card]\nabsent = { power = 'because' }", "card 0: absent.power must be one of unsupported"),
+        ("[card]\nabsent = { fan = 'lost' }", "card 0: absent.fan is unknown"),
+        ("[card]\nlost = 'yes'", "card 0: lost must be a table"),
+        ("[card]\nlost = { at = '1s' , every = '5s' }", "card 0: lost.every and for belong together"),
+        ("[card]\nlost = { every = '5s', for = '6s' }", "card 0: lost.for must not be longer than every"),
+        ("[fail]\nstate = 'ok'", "fail.state must be one of library_missing"),
+    ],
+)
+def test_a_mistake_is_named(text: str, expected: str) -> None:
+    assert expected in problems(text)
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    found = problems("cout = 3\n[card]\ncolour = 'red'\nmemory_mib = 0")
+    assert "cout is unknown" in found
+    assert "card 0: colour is unknown" in found
+    assert "card 1: memory_mib must be a whole number" in found
+
+
+@pytest.mark.parametrize("content", [b"count = ", b"\xff\xfe", b"a = " + b"[" * 5000])
+def test_a_file_that_is_no_toml(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "cards.toml"
+    path.write_bytes(content)
+    with pytest.raises(CollectorError, match=r"scenario .*cards\.toml"):
+        read_scenario(path, "simulated")
+
+
+@pytest.mark.parametrize(
+    ("now_s", "covered"), [(119.9, False), (120, True), (149.9, True), (150, False), (720, True), (750, False)]
+)
+def test_a_window_returns_every_period(now_s: float, covered: bool) -> None:
+    assert Window(600, 120, 30).covers(now_s) is covered
+
+
+def test_a_window_may_reach_over_the_end_of_its_period() -> None:
+    assert [Window(60, 50, 20).covers(now_s) for now_s in (9, 10, 49, 50, 69)] == [True, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("shape", "values"),
+    [("constant", [90, 90, 90]), ("square", [90, 90, 10]), ("sawtooth", [10, 30, 50])],
+)
+def test_shapes_of_load(shape: str, values: list[float]) -> None:
+    load = Load(shape, 10, 90, 100)
+    assert [load.at(now_s, 0.0) for now_s in (0, 25, 50)] == pytest.approx(values)
