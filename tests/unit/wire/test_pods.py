@@ -1,0 +1,137 @@
+"""Pods as the API server sends them."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from devicemanager.errors import DocumentError
+from devicemanager.model.pod_stats import ContainerState
+from devicemanager.model.usage import Resources
+from devicemanager.wire import pods
+from devicemanager.wire.pods import Pod
+
+METADATA = {"namespace": "team-a", "name": "demo", "uid": "u-1"}
+
+
+def parse(**document: object) -> Pod:
+    return pods.parse(json.dumps({"metadata": METADATA, **document}).encode())
+
+
+def test_reads_identity_place_and_condition() -> None:
+    found = parse(
+        metadata={
+            **METADATA,
+            "creationTimestamp": "2026-01-01T10:00:00Z",
+            "deletionTimestamp": "2026-01-01T11:00:00Z",
+            "resourceVersion": "17",
+            "labels": {"app.kubernetes.io/part-of": "i-1"},
+            "annotations": {"a": "b", "kubernetes.io/config.hash": "beef"},
+        },
+        spec={
+            "nodeName": "node-a",
+            "containers": [{"name": "main", "ports": [{"name": "https", "containerPort": 32443}]}],
+        },
+        status={
+            "phase": "Running",
+            "podIP": "fd00::7",
+            "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}],
+        },
+    )
+    assert found.created_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
+    assert found.labels == {"app.kubernetes.io/part-of": "i-1"}
+    assert (found.annotations["a"], found.kubelet_uid, found.resource_version) == ("b", "beef", "17")
+    assert (found.node_name, found.phase, found.pod_ip) == ("node-a", "Running", "fd00::7")
+    assert found.ready
+    assert found.terminating
+    assert found.ports == {"https": 32443}
+
+
+def test_a_pod_just_created_has_nothing_yet() -> None:
+    assert parse() == Pod("team-a", "demo", "u-1")
+    assert parse().kubelet_uid == "u-1"
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        None,
+        [],
+        {},
+        [5],
+        [{"type": "Ready"}],
+        [{"type": "Ready", "status": "False"}],
+        [{"type": "Ready", "status": True}],
+    ],
+)
+def test_a_pod_is_ready_only_when_it_says_so(conditions: object) -> None:
+    assert not parse(status={"conditions": conditions}).ready
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({"state": {"running": {"startedAt": "2026-01-01T10:00:00Z"}}}, ContainerState.RUNNING),
+        ({"state": {"running": {}}, "lastState": {"terminated": {"exitCode": 1}}}, ContainerState.RUNNING),
+        ({"state": {"terminated": {"exitCode": 0}}}, ContainerState.ENDED),
+        (
+            {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}},
+            ContainerState.ENDED,
+        ),
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}}, ContainerState.WAITING),
+        ({"state": {}}, ContainerState.WAITING),
+        ({}, ContainerState.WAITING),
+    ],
+)
+@pytest.mark.parametrize("key", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
+def test_the_state_of_every_kind_of_container(key: str, status: dict[str, object], state: ContainerState) -> None:
+    assert parse(status={key: [{"name": "main", **status}, 5, {}]}).containers == {"main": state}
+
+
+def test_resources_are_summed_over_the_containers_that_last() -> None:
+    spec = {
+        "containers": [
+            {"name": "main", "resources": {"limits": {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "1"}}},
+            {"name": "sshd", "resources": {"limits": {"cpu": "0.0001", "memory": "1"}, "requests": {"cpu": 2}}},
+        ],
+        "initContainers": [
+            {"name": "setup", "resources": {"limits": {"cpu": "64", "ephemeral-storage": "9Gi"}}},
+            {"name": "side", "restartPolicy": "Always", "resources": {"limits": {"ephemeral-storage": "10M"}}},
+        ],
+        "ephemeralContainers": [{"name": "debug", "resources": {"limits": {"cpu": "64"}}}],
+    }
+    found = parse(spec=spec)
+    assert found.limits == Resources(cpu_millicores=1501, memory_mib=1025, ephemeral_storage_mib=10)
+    assert found.requests == Resources(cpu_millicores=2000)
+
+
+@pytest.mark.parametrize("bad", ["", "1 Gi", "-1", "NaN", True, [], "1e30"])
+def test_a_quantity_that_is_none_makes_its_sum_unknown_and_no_other(bad: object) -> None:
+    spec = {
+        "containers": [
+            {"resources": {"limits": {"cpu": "1", "memory": bad}}},
+            {"resources": {"limits": {"memory": "1Gi"}}},
+            {"resources": 5},
+            5,
+        ]
+    }
+    assert parse(spec=spec).limits == Resources(cpu_millicores=1000)
+
+
+@pytest.mark.parametrize("port", [0, 65536, "https", None, 1.5])
+def test_a_port_that_is_none_is_left_out(port: object) -> None:
+    ports = [{"name": "https", "containerPort": port}, {"containerPort": 80}]
+    assert parse(spec={"containers": [{"ports": ports}]}).ports == {}
+
+
+@pytest.mark.parametrize("bad", [5, [], "x", None])
+def test_malformed_parts_read_as_absent(bad: object) -> None:
+    assert parse(spec=bad, status=bad) == Pod("team-a", "demo", "u-1")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"null", b"{}", b'{"metadata":{"name":"a","namespace":"b"}}', b"\xff"]
+)
+def test_what_is_no_pod_is_refused(body: bytes) -> None:
+    with pytest.raises(DocumentError):
+        pods.parse(body)
