@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator
 from typing_extensions import override
@@ -12,11 +12,27 @@ from devicemanager.flags import ENVIRONMENT_PREFIX, About, Conflict
 from devicemanager.setting_values import checked, port_problem
 from devicemanager.settings import Output, OutputSettings
 
+KUBECONFIG_HEADER: Final = "# Written by devicemanager demo, for a stand-in cluster that ends with it.\n"
+"""The first line of a kubeconfig of ours: only such a file is ever replaced or removed."""
 
-def _writable_problem(path: Path | None) -> str | None:
-    if path is None or path.parent.is_dir():
-        return None if path is None or not path.is_dir() else "is a directory"
-    return f"there is no directory {path.parent}"
+
+def _kubeconfig_problem(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    if not path.parent.is_dir():
+        return f"there is no directory {path.parent}"
+    if path.exists() and not is_ours(path):
+        return "exists and is not the demo's own; name another file"
+    return None
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is a kubeconfig that a demo wrote."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.readline() == KUBECONFIG_HEADER
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 class DemoSettings(OutputSettings):
@@ -27,9 +43,9 @@ class DemoSettings(OutputSettings):
     )
     kubeconfig: Annotated[
         Path | None,
-        AfterValidator(checked(_writable_problem)),
+        AfterValidator(checked(_kubeconfig_problem)),
         About(
-            "Write a kubeconfig for the stand-in cluster there once everything answers.",
+            "Write a kubeconfig for the stand-in cluster there once everything answers; it is removed at the end.",
             "PATH",
             default="one in a temporary directory",
         ),

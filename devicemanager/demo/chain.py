@@ -7,8 +7,8 @@ in production, as processes of their own, with certificates made on the spot.
 import asyncio
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,89 +16,29 @@ from typing import Final
 import aiohttp
 
 from devicemanager.certificates import Authority
+from devicemanager.demo.cast import (
+    INSTANCES,
+    MAKERS,
+    NAMESPACE,
+    NODE,
+    WORKER_SERVICE,
+    Wardrobe,
+    serve_arguments,
+    worker_arguments,
+)
 from devicemanager.demo.cluster import ADMIN_TOKEN, WORKER_TOKEN, StandInCluster
-from devicemanager.demo.objects import SYSTEM_NAMESPACE, Amounts, Grant, InstanceSpec
+from devicemanager.demo.kubeconfig import write_whole
+from devicemanager.demo.objects import InstanceSpec
 from devicemanager.demo.programs import DemoError, Program
+from devicemanager.demo_settings import KUBECONFIG_HEADER
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import InstanceUsage, SourceState
 from devicemanager.wire import instance_metrics
 
-NODE: Final = "demo-node"
-NAMESPACE: Final = "team-a"
-WORKER_CLIENT_NAME: Final = "devicemanager-worker"
-DEVICE_MANAGER_NAME: Final = f"device-manager.{SYSTEM_NAMESPACE}.svc"
-WORKER_SERVICE: Final = f"devicemanager-worker.{SYSTEM_NAMESPACE}.svc"
-
 _READY_DEADLINE_S: Final = 30.0
 _READ_DEADLINE_S: Final = 15.0
 _RETRY_PAUSE_S: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedMaker:
-    """A manufacturer that does not exist.
-
-    Attributes:
-        name: As everything in the chain spells it.
-        address: Where its device manager listens: a loopback address of its own, as a pod has.
-        scenario: What its cards do, in the format of ``docs/simulated.md``.
-    """
-
-    name: str
-    address: str
-    scenario: str
-
-    def card(self, index: int) -> str:
-        """The id of one of its cards."""
-        return f"SIM-{self.name.removeprefix('simulated-')}-{index}"
-
-
-AURORA: Final = SimulatedMaker(
-    "simulated-aurora",
-    "127.0.0.2",
-    """\
-count = 2
-[card]
-name = "Aurora A80"
-memory_mib = 81920
-load = {shape = "sine", low = 20, high = 95, period = "50s"}
-""",
-)
-BOREALIS: Final = SimulatedMaker(
-    "simulated-borealis",
-    "127.0.0.3",
-    """\
-count = 2
-[card]
-name = "Borealis B64"
-memory_mib = 65536
-power_watts = {idle = 40, full = 350}
-load = {shape = "sine", low = 5, high = 80, period = "35s"}
-""",
-)
-MAKERS: Final = (AURORA, BOREALIS)
-
-INSTANCES: Final = (
-    InstanceSpec(
-        NAMESPACE,
-        "chat",
-        NODE,
-        [Grant(AURORA.name, AURORA.card(0), 0)],
-        labels={"app": "chat"},
-        limits=Amounts(cpu="4", memory="8Gi", ephemeral_storage="20Gi"),
-    ),
-    InstanceSpec(
-        NAMESPACE,
-        "train",
-        NODE,
-        [Grant(AURORA.name, AURORA.card(1), 1), Grant(BOREALIS.name, BOREALIS.card(0), 0)],
-        labels={"app": "train"},
-        limits=Amounts(cpu="16", memory="64Gi", ephemeral_storage="100Gi"),
-        requests=Amounts(cpu="8", memory="48Gi", ephemeral_storage="50Gi"),
-    ),
-)
-"""One with one whole card, one with two cards of two manufacturers; the fourth card is nobody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +140,8 @@ async def running_chain(options: ChainOptions) -> AsyncIterator[Chain]:
         DemoError: Something did not start, or a process ended while the chain ran; in an exception group.
     """
     async with AsyncExitStack() as stack:
+        if options.kubeconfig is not None:
+            options.kubeconfig.unlink(missing_ok=True)  # an earlier demo's: scripts wait for ours to appear
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="devicemanager-demo-")))
         cluster = StandInCluster(port=options.port)
         try:
@@ -211,42 +153,60 @@ async def running_chain(options: ChainOptions) -> AsyncIterator[Chain]:
         programs: list[Program] = []
         followers = await stack.enter_async_context(asyncio.TaskGroup())
         stack.push_async_callback(_stop, programs)
-        authority = Authority.create("demo CA")
-        ca_file = folder / "ca.crt"
-        ca_file.write_bytes(authority.pem.certificate)
+        wardrobe = Wardrobe(folder, Authority.create("demo CA"))
         cluster.add_node(NODE)
         for spec in INSTANCES:
             cluster.add_instance(spec)
         for maker in MAKERS:
-            arguments = _serve_arguments(maker, folder, authority, ca_file)
-            programs.append(
-                await Program.start(f"the device manager of {maker.name}", arguments, options.environment)
-            )
-        arguments = _worker_arguments(options, cluster, folder, authority, ca_file)
+            name, arguments = f"the device manager of {maker.name}", serve_arguments(maker, wardrobe)
+            programs.append(await Program.start(name, arguments, options.environment))
+        arguments = worker_arguments(cluster.kubeconfig(WORKER_TOKEN), options.api_group, wardrobe)
         programs.append(await Program.start("the worker", arguments, options.environment))
         for program in programs:
             followers.create_task(program.follow())
-        for maker, program in zip(MAKERS, programs, strict=False):
+        *device_managers, worker = programs
+        for maker, program in zip(MAKERS, device_managers, strict=True):
             _, port = await program.listening()
             cluster.add_device_manager(NODE, maker.name, maker.address, port)
-        _, port = await programs[-1].listening()
         session = await stack.enter_async_context(_session(cluster))
-        url = f"https://127.0.0.1:{port}"
-        await _wait_until_ready(session, url, authority.pem.certificate)
-        cluster.register(options.api_group, "v1", url, authority.pem.certificate, WORKER_SERVICE)
+        await _join(cluster, session, worker, options.api_group, wardrobe.authority.pem.certificate)
         kubeconfig = options.kubeconfig or folder / "kubeconfig"
         chain = Chain(options, cluster, programs, kubeconfig, session)
         await chain.wait_until_complete()
-        try:
-            cluster.write_kubeconfig(kubeconfig, namespace=NAMESPACE)
-        except OSError as error:
-            raise DemoError(f"the kubeconfig cannot be written to {kubeconfig}: {error.strerror}") from error
+        stack.enter_context(_published(kubeconfig, cluster))
         yield chain
+
+
+@contextmanager
+def _published(path: Path, cluster: StandInCluster) -> Iterator[None]:
+    """A kubeconfig that is there for as long as there is something to ask.
+
+    Raises:
+        DemoError: It cannot be written.
+    """
+    try:
+        write_whole(path, KUBECONFIG_HEADER + cluster.kubeconfig(namespace=NAMESPACE))
+    except OSError as error:
+        raise DemoError(f"the kubeconfig cannot be written to {path}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _session(cluster: StandInCluster) -> aiohttp.ClientSession:
     context = ssl.create_default_context(cafile=str(cluster.ca_file))
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), trust_env=False)
+
+
+async def _join(
+    cluster: StandInCluster, session: aiohttp.ClientSession, worker: Program, api_group: str, ca: bytes
+) -> None:
+    """Put the worker behind the cluster's API, once it is ready."""
+    _, port = await worker.listening()
+    url = f"https://127.0.0.1:{port}"
+    await _wait_until_ready(session, url, ca)
+    cluster.register(api_group, "v1", url, ca, WORKER_SERVICE)
 
 
 async def _wait_until_ready(session: aiohttp.ClientSession, url: str, ca: bytes) -> None:
@@ -276,49 +236,6 @@ async def _stop(programs: Sequence[Program]) -> None:
     async with asyncio.TaskGroup() as group:
         for program in reversed(programs):
             group.create_task(program.stop())
-
-
-def _serve_arguments(maker: SimulatedMaker, folder: Path, authority: Authority, ca_file: Path) -> list[str]:
-    own = folder / maker.name
-    authority.serving([DEVICE_MANAGER_NAME, maker.address]).write(own)
-    scenario = own / "scenario.toml"
-    scenario.write_text(maker.scenario)
-    return [
-        "serve",
-        f"--manufacturer={maker.name}",
-        f"--simulated-scenario={scenario}",
-        "--no-pci-check",
-        "--monitor-period=1s",
-        f"--node-name={NODE}",
-        f"--bind-address={maker.address}",
-        "--secure-port=0",
-        f"--cert-dir={own}",
-        f"--client-ca-file={ca_file}",
-        f"--client-allowed-names={WORKER_CLIENT_NAME}",
-    ]
-
-
-def _worker_arguments(
-    options: ChainOptions, cluster: StandInCluster, folder: Path, authority: Authority, ca_file: Path
-) -> list[str]:
-    serving, client = folder / "worker", folder / "worker-client"
-    authority.serving([WORKER_SERVICE]).write(serving)
-    authority.client(WORKER_CLIENT_NAME).write(client)
-    kubeconfig = cluster.write_kubeconfig(serving / "kubeconfig", WORKER_TOKEN)
-    return [
-        "worker",
-        f"--kubeconfig={kubeconfig}",
-        "--bind-address=127.0.0.1",
-        "--secure-port=0",
-        f"--cert-dir={serving}",
-        f"--api-group={options.api_group}",
-        "--kubelet-max-age=2s",
-        "--snapshot-max-age=500ms",
-        f"--device-manager-namespace={SYSTEM_NAMESPACE}",
-        f"--device-manager-ca-file={ca_file}",
-        f"--device-manager-client-cert-dir={client}",
-        f"--device-manager-server-name={DEVICE_MANAGER_NAME}",
-    ]
 
 
 def _missing(usages: Sequence[InstanceUsage]) -> str:

@@ -15,7 +15,6 @@ switch on faults and count requests.
 
 import ssl
 import tempfile
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,7 +23,6 @@ from types import TracebackType
 from typing import Final, Self
 from uuid import NAMESPACE_URL, uuid5
 
-import yaml
 from aiohttp import web
 
 from devicemanager.certificates import Authority
@@ -34,14 +32,13 @@ from devicemanager.demo.access import MASTERS, Access, Rule, User, worker_rules
 from devicemanager.demo.aggregator import Aggregator, Backend, front_proxy_context
 from devicemanager.demo.discovery import METRICS, RESOURCES, Resource
 from devicemanager.demo.faults import Faults
+from devicemanager.demo.kubeconfig import kubeconfig_text, write_whole
 from devicemanager.demo.objects import SYSTEM_NAMESPACE, InstanceSpec
 from devicemanager.demo.request_log import RequestLog
 from devicemanager.demo.routes import ClusterApi
-from devicemanager.demo.selectors import JsonObject
 from devicemanager.demo.store import Store
 
 FRONT_PROXY_NAME: Final = "front-proxy-client"
-AUTHENTICATION_CONFIG: Final = "extension-apiserver-authentication"
 ADMIN_TOKEN: Final = "demo-admin"  # noqa: S105 - of a stand-in on loopback that holds nothing
 WORKER_TOKEN: Final = "demo-worker"  # noqa: S105 - as above
 WORKER_USER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:worker"
@@ -123,8 +120,15 @@ class StandInCluster:
         """Listen.
 
         Raises:
-            OSError: The port is taken.
+            OSError: The port is taken. Nothing is left behind.
         """
+        try:
+            await self._listen()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _listen(self) -> None:
         self.ca_file.write_bytes(self.authority.pem.certificate)
         self.authority.serving(["kubernetes.default.svc", "localhost", self._host]).write(self.folder, "serving")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -197,26 +201,11 @@ class StandInCluster:
 
     def kubeconfig(self, token: str = ADMIN_TOKEN, namespace: str = "default") -> str:
         """A kubeconfig for one token, YAML."""
-        name = "stand-in"
-        cluster = {"server": self.url, "certificate-authority-data": _base64(self.authority.pem.certificate)}
-        return yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": name, "cluster": cluster}],
-                "users": [{"name": name, "user": {"token": token}}],
-                "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": namespace}}],
-                "current-context": name,
-            },
-            sort_keys=False,
-        )
+        return kubeconfig_text(self.url, self.authority.pem.certificate, token, namespace)
 
     def write_kubeconfig(self, path: Path, token: str = ADMIN_TOKEN, namespace: str = "default") -> Path:
-        """Write :meth:`kubeconfig` to a file that only its owner may read, replacing it whole."""
-        fresh = path.with_name(f".{path.name}.new")
-        fresh.touch(mode=0o600)
-        fresh.write_text(self.kubeconfig(token, namespace))
-        fresh.replace(path)
+        """Write :meth:`kubeconfig` to a file that only its owner may read."""
+        write_whole(path, self.kubeconfig(token, namespace))
         return path
 
     # API servers behind this one
@@ -236,32 +225,19 @@ class StandInCluster:
         backend = Backend(group, version, url, context, server_name, priority)
         self.aggregator.backends[backend.service_name] = backend
         service, _, rest = server_name.partition(".")
-        self.store.put("apiservices.apiregistration.k8s.io", _api_service(backend, ca, service, rest.split(".")[0]))
+        self.store.put(
+            "apiservices.apiregistration.k8s.io",
+            objects.api_service(group, version, priority, ca, (rest.partition(".")[0], service)),
+        )
         return backend
 
     def publish_front_proxy(
         self, authorities: Sequence[Authority], allowed_names: Sequence[str] = (FRONT_PROXY_NAME,)
     ) -> None:
         """Write the ConfigMap that tells API servers which front proxies to believe."""
-        certificates = b"".join(authority.pem.certificate for authority in authorities).decode()
-        names = ", ".join(f'"{name}"' for name in allowed_names)
-        self.store.put(
-            "configmaps",
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"namespace": "kube-system", "name": AUTHENTICATION_CONFIG, "uid": self.make_uid()},
-                "data": {
-                    "client-ca-file": self.authority.pem.certificate.decode(),
-                    "requestheader-client-ca-file": certificates,
-                    "requestheader-allowed-names": f"[{names}]",
-                    "requestheader-username-headers": '["X-Remote-User"]',
-                    "requestheader-uid-headers": '["X-Remote-Uid"]',
-                    "requestheader-group-headers": '["X-Remote-Group"]',
-                    "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
-                },
-            },
-        )
+        certificates = b"".join(authority.pem.certificate for authority in authorities)
+        client_ca = self.authority.pem.certificate
+        self.store.put("configmaps", objects.authentication_config(client_ca, certificates, allowed_names))
 
     def make_uid(self) -> str:
         """A UID no object has: the same ones in the same order in every run."""
@@ -284,24 +260,3 @@ class StandInCluster:
 
     def _created(self) -> datetime:
         return self.clock.now() - timedelta(hours=1)
-
-
-def _api_service(backend: Backend, ca: bytes, service: str, namespace: str) -> JsonObject:
-    return {
-        "apiVersion": "apiregistration.k8s.io/v1",
-        "kind": "APIService",
-        "metadata": {"name": backend.service_name},
-        "spec": {
-            "group": backend.group,
-            "version": backend.version,
-            "groupPriorityMinimum": 100,
-            "versionPriority": backend.priority,
-            "caBundle": _base64(ca),
-            "service": {"name": service, "namespace": namespace, "port": 443},
-        },
-        "status": {},
-    }
-
-
-def _base64(data: bytes) -> str:
-    return b64encode(data).decode()

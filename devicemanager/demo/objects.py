@@ -1,6 +1,7 @@
 """Kubernetes objects as the stand-in holds them. Pure: identifiers and times are arguments."""
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +15,7 @@ INSTANCE_GROUP: Final = "worker.gpustack.ai"
 
 SYSTEM_NAMESPACE: Final = "gpustack-system"
 ALLOCATION_ANNOTATION: Final = "device.gpustack.ai/accelerator.allocated"
+AUTHENTICATION_CONFIG: Final = "extension-apiserver-authentication"
 WHOLE_CARD_UNITS: Final = 1_600_000
 DEVICE_MANAGER_PORT: Final = 32443
 
@@ -208,6 +210,43 @@ def device_manager_pod(
         }
     ]
     return pod
+
+
+def api_service(group: str, version: str, priority: int, ca: bytes, service: tuple[str, str]) -> JsonObject:
+    """The APIService of an aggregated API server; ``service`` is its namespace and name."""
+    namespace_name, service_name = service
+    return {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": f"{version}.{group}"},
+        "spec": {
+            "group": group,
+            "version": version,
+            "groupPriorityMinimum": 100,
+            "versionPriority": priority,
+            "caBundle": b64encode(ca).decode(),
+            "service": {"namespace": namespace_name, "name": service_name, "port": 443},
+        },
+        "status": {},
+    }
+
+
+def authentication_config(client_ca: bytes, front_proxy_cas: bytes, allowed_names: Sequence[str]) -> JsonObject:
+    """The ConfigMap that tells API servers which front proxies to believe, and in which headers."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"namespace": "kube-system", "name": AUTHENTICATION_CONFIG},
+        "data": {
+            "client-ca-file": client_ca.decode(),
+            "requestheader-client-ca-file": front_proxy_cas.decode(),
+            "requestheader-allowed-names": json.dumps(list(allowed_names)),
+            "requestheader-username-headers": '["X-Remote-User"]',
+            "requestheader-uid-headers": '["X-Remote-Uid"]',
+            "requestheader-group-headers": '["X-Remote-Group"]',
+            "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+        },
+    }
 
 
 def _running_pod(

@@ -11,7 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.chain import INSTANCES, MAKERS, NAMESPACE, Chain, ChainOptions, running_chain
+from devicemanager.demo.cast import INSTANCES, NAMESPACE
+from devicemanager.demo.chain import Chain, ChainOptions, running_chain
 from devicemanager.demo.live import Frame, View
 from devicemanager.demo.programs import DemoError
 from devicemanager.demo_settings import DemoSettings, environment_of_children
@@ -47,8 +48,7 @@ async def _run_chain(settings: DemoSettings, notes: Console) -> None:
         port=settings.port,
         kubeconfig=settings.kubeconfig,
     )
-    makers = " and ".join(maker.name for maker in MAKERS)
-    waiting = notes.status(f"Starting a stand-in cluster, the device managers of {makers}, and the worker")
+    waiting = notes.status("Starting a stand-in cluster, two device managers and the worker")
     waiting.start()
     try:
         async with running_chain(options) as chain:
@@ -85,16 +85,15 @@ async def _serve(chain: Chain, console: Console) -> None:
 
 
 def _introduce(chain: Chain, console: Console) -> None:
-    kubectl = f"kubectl --kubeconfig={chain.kubeconfig}"
-    console.print("A stand-in cluster runs on this machine, with two real device managers and the real worker.")
-    console.print(Text("Ask it yourself from another terminal; Ctrl-C here ends everything.", style="dim"))
+    console.print("A stand-in cluster, two real device managers and the real worker are running.")
+    console.print(Text("Ask them from another terminal; Ctrl-C here ends everything.", style="dim"))
     for line in (
-        f"{kubectl} get --raw {chain.path(INSTANCES[0])}",
-        f"{kubectl} get instancemetrics -n {NAMESPACE}",
+        f"export KUBECONFIG={chain.kubeconfig}",
+        f"kubectl get --raw {chain.path(INSTANCES[0])}",
+        f"kubectl get instancemetrics -n {NAMESPACE}",
     ):
         console.print(Text(f"  {line}", style="cyan"), soft_wrap=True)
-    if sys.stdout is console.file:
-        sys.stdout.flush()
+    console.file.flush()
 
 
 async def _frame(chain: Chain) -> Frame:

@@ -1,0 +1,145 @@
+"""Who plays in the demo, and how each program is told its part: names, cards, certificates, flags."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from devicemanager.certificates import Authority
+from devicemanager.demo.kubeconfig import write_whole
+from devicemanager.demo.objects import SYSTEM_NAMESPACE, Amounts, Grant, InstanceSpec
+
+NODE: Final = "demo-node"
+NAMESPACE: Final = "team-a"
+WORKER_CLIENT_NAME: Final = "devicemanager-worker"
+DEVICE_MANAGER_NAME: Final = f"device-manager.{SYSTEM_NAMESPACE}.svc"
+WORKER_SERVICE: Final = f"devicemanager-worker.{SYSTEM_NAMESPACE}.svc"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMaker:
+    """A manufacturer that does not exist.
+
+    Attributes:
+        name: As everything in the chain spells it.
+        address: Where its device manager listens: a loopback address of its own, as a pod has.
+        scenario: What its cards do, in the format of ``docs/simulated.md``.
+    """
+
+    name: str
+    address: str
+    scenario: str
+
+    def card(self, index: int) -> str:
+        """The id of one of its cards."""
+        return f"SIM-{self.name.removeprefix('simulated-')}-{index}"
+
+
+AURORA: Final = SimulatedMaker(
+    "simulated-aurora",
+    "127.0.0.2",
+    """\
+count = 2
+[card]
+name = "Aurora A80"
+memory_mib = 81920
+load = {shape = "sine", low = 20, high = 95, period = "50s"}
+""",
+)
+BOREALIS: Final = SimulatedMaker(
+    "simulated-borealis",
+    "127.0.0.3",
+    """\
+count = 2
+[card]
+name = "Borealis B64"
+memory_mib = 65536
+power_watts = {idle = 40, full = 350}
+load = {shape = "sine", low = 5, high = 80, period = "35s"}
+""",
+)
+MAKERS: Final = (AURORA, BOREALIS)
+
+INSTANCES: Final = (
+    InstanceSpec(
+        NAMESPACE,
+        "chat",
+        NODE,
+        [Grant(AURORA.name, AURORA.card(0), 0)],
+        labels={"app": "chat"},
+        limits=Amounts(cpu="4", memory="8Gi", ephemeral_storage="20Gi"),
+    ),
+    InstanceSpec(
+        NAMESPACE,
+        "train",
+        NODE,
+        [Grant(AURORA.name, AURORA.card(1), 1), Grant(BOREALIS.name, BOREALIS.card(0), 0)],
+        labels={"app": "train"},
+        limits=Amounts(cpu="16", memory="64Gi", ephemeral_storage="100Gi"),
+        requests=Amounts(cpu="8", memory="48Gi", ephemeral_storage="50Gi"),
+    ),
+)
+"""One with one whole card, one with two cards of two manufacturers; the fourth card is nobody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wardrobe:
+    """Where certificates and files of the programs come from.
+
+    Attributes:
+        folder: Holds them, one directory for each program.
+        authority: Signs every certificate; device managers and the worker trust it about each other.
+    """
+
+    folder: Path
+    authority: Authority
+
+    @property
+    def ca_file(self) -> Path:
+        """The authority's certificate."""
+        path = self.folder / "ca.crt"
+        if not path.exists():
+            path.write_bytes(self.authority.pem.certificate)
+        return path
+
+
+def serve_arguments(maker: SimulatedMaker, wardrobe: Wardrobe) -> list[str]:
+    """How a device manager is started, with its own certificate, for the worker's eyes only."""
+    own = wardrobe.folder / maker.name
+    wardrobe.authority.serving([DEVICE_MANAGER_NAME, maker.address]).write(own)
+    scenario = own / "scenario.toml"
+    scenario.write_text(maker.scenario)
+    return [
+        "serve",
+        f"--manufacturer={maker.name}",
+        f"--simulated-scenario={scenario}",
+        "--no-pci-check",
+        "--monitor-period=1s",
+        f"--node-name={NODE}",
+        f"--bind-address={maker.address}",
+        "--secure-port=0",
+        f"--cert-dir={own}",
+        f"--client-ca-file={wardrobe.ca_file}",
+        f"--client-allowed-names={WORKER_CLIENT_NAME}",
+    ]
+
+
+def worker_arguments(kubeconfig: str, api_group: str, wardrobe: Wardrobe) -> list[str]:
+    """How the worker is started: one certificate to serve with, another to show to device managers."""
+    serving, client = wardrobe.folder / "worker", wardrobe.folder / "worker-client"
+    wardrobe.authority.serving([WORKER_SERVICE]).write(serving)
+    wardrobe.authority.client(WORKER_CLIENT_NAME).write(client)
+    write_whole(serving / "kubeconfig", kubeconfig)
+    return [
+        "worker",
+        f"--kubeconfig={serving / 'kubeconfig'}",
+        "--bind-address=127.0.0.1",
+        "--secure-port=0",
+        f"--cert-dir={serving}",
+        f"--api-group={api_group}",
+        "--kubelet-max-age=2s",
+        "--snapshot-max-age=500ms",
+        f"--device-manager-namespace={SYSTEM_NAMESPACE}",
+        f"--device-manager-ca-file={wardrobe.ca_file}",
+        f"--device-manager-client-cert-dir={client}",
+        f"--device-manager-server-name={DEVICE_MANAGER_NAME}",
+    ]
