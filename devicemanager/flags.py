@@ -269,7 +269,7 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
 
 
 def _suggestion(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
     return f"; did you mean {close[0]}?" if close else ""
 
 

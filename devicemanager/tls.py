@@ -200,6 +200,7 @@ async def self_signed_pair(names: Sequence[str] = ()) -> Pair:
     arguments = [argument for name in names for argument in ("--san", name)]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        "-P",  # what lies in the directory that we happen to be started in is not our code
         "-m",
         "devicemanager.certificates",
         "self-signed",
