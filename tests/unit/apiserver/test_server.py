@@ -1,0 +1,816 @@
+"""Requests over TLS, from the handshake to the last byte."""
+
+import asyncio
+import json
+import re
+import ssl
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from devicemanager.certificates import Authority, PemPair
+from devicemanager.errors import FetchError
+from devicemanager.model.usage import SourceReport, SourceState
+from devicemanager.probes import PING, Check
+from devicemanager.tls_material import TrustedCAs
+from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from devicemanager.worker.outcomes import DeadlineExceeded, Unavailable
+from tests.unit.apiserver.room import FRONT_PROXY, NOW, Room, exchange, open_room, trust_of, until, usage
+
+pytestmark = pytest.mark.asyncio
+
+MASTERS = ["system:masters"]
+DISCOVERY_V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+TABLE = ",".join(
+    [
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+        "application/json",
+    ]
+)
+
+
+def subresource(room: Room, name: str = "web", namespace: str = "team-a") -> str:
+    return f"{room.prefix}/namespaces/{namespace}/instances/{name}/metrics"
+
+
+def metrics(room: Room, name: str = "", namespace: str = "team-a") -> str:
+    return f"{room.prefix}/namespaces/{namespace}/instancemetrics" + (f"/{name}" if name else "")
+
+
+def status_of(room: Room, code: int, reason: str, message: str, details: Any = None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+    return found if details is None else {**found, "details": details}
+
+
+def root_and_intermediate() -> tuple[bytes, PemPair]:
+    """A root, and a front proxy's pair of an authority that the root signed, with that one's certificate."""
+    root, root_key = authority("root", None, None)
+    certificate, key = authority("intermediate", root, root_key)
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    leaf = Authority.load(PemPair(pem, private)).client(FRONT_PROXY)
+    return root.public_bytes(serialization.Encoding.PEM), PemPair(leaf.certificate + pem, leaf.key)
+
+
+def authority(
+    name: str, issuer: x509.Certificate | None, issuer_key: ec.EllipticCurvePrivateKey | None
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.now(UTC) - timedelta(hours=1))
+        .not_valid_after(datetime.now(UTC) + timedelta(hours=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(issuer_key or key, hashes.SHA256())
+    )
+    return certificate, key
+
+
+# Both resources answer with the same object.
+
+
+async def test_the_subresource_and_the_resource_answer_with_the_same_object(room: Room) -> None:
+    room.reader.add(usage())
+    by_subresource = await room.proxied(subresource(room))
+    by_resource = await room.proxied(metrics(room, "web"))
+    assert by_subresource.status == by_resource.status == 200
+    assert by_subresource.body == by_resource.body
+    assert by_subresource["Content-Type"] == "application/json"
+    assert by_subresource.json["apiVersion"] == f"{room.group}/v1"
+    assert by_subresource.json["kind"] == "InstanceMetrics"
+    assert by_subresource.json["metadata"]["name"] == "web"
+    assert by_subresource.json["sample"]["memoryWorkingSetMiB"] == 512
+
+
+async def test_no_header_tells_what_software_answers_or_doubles_what_the_front_proxy_adds(room: Room) -> None:
+    room.reader.add(usage())
+    answer = await room.proxied(subresource(room), headers=[("Audit-Id", "a-1")])
+    names = {name.lower() for name, _ in answer.headers}
+    assert names.isdisjoint({"server", "audit-id", "cache-control"})
+
+
+async def test_head_answers_with_headers_alone(room: Room) -> None:
+    room.reader.add(usage())
+    answer = await room.proxied(subresource(room), method="HEAD")
+    assert (answer.status, answer.body) == (200, b"")
+    assert int(answer["Content-Length"]) > 0
+    assert room.api.specs(ACCESS_REVIEWS)[-1]["resourceAttributes"]["verb"] == "get"
+
+
+async def test_a_list_has_its_items_in_order_and_never_null(room: Room) -> None:
+    room.reader.add(usage("b"), usage("a"), usage("other", "team-b"))
+    both = await room.proxied(metrics(room))
+    assert [item["metadata"]["name"] for item in both.json["items"]] == ["a", "b"]
+    assert both.json["kind"] == "InstanceMetricsList"
+    assert both.json["apiVersion"] == f"{room.group}/v1"
+    assert all(item["kind"] == "InstanceMetrics" for item in both.json["items"])
+    everywhere = await room.proxied(f"{room.prefix}/instancemetrics")
+    assert [item["metadata"]["namespace"] for item in everywhere.json["items"]] == ["team-a", "team-a", "team-b"]
+    assert (await room.proxied(metrics(room, namespace="empty"))).json["items"] == []
+
+
+async def test_selectors_and_pages(room: Room) -> None:
+    room.reader.add(*(usage(name) for name in "abcde"))
+    selected = await room.proxied(metrics(room) + "?labelSelector=app%20in%20(b,c,d)&limit=2")
+    assert [item["metadata"]["name"] for item in selected.json["items"]] == ["b", "c"]
+    assert selected.json["metadata"]["remainingItemCount"] == 1
+    token = selected.json["metadata"]["continue"]
+    rest = await room.proxied(metrics(room) + f"?labelSelector=app%20in%20(b,c,d)&limit=2&continue={token}")
+    assert [item["metadata"]["name"] for item in rest.json["items"]] == ["d"]
+    assert "continue" not in rest.json["metadata"]
+
+
+async def test_a_list_of_one_name_asks_for_that_name_and_reads_nothing_else(room: Room) -> None:
+    room.reader.add(usage("web"), usage("other"))
+    answer = await room.proxied(metrics(room) + "?fieldSelector=metadata.name%3Dweb")
+    assert [item["metadata"]["name"] for item in answer.json["items"]] == ["web"]
+    assert room.reader.reads == [("team-a", "web")]
+    assert room.reader.lists == []
+    attributes = room.api.specs(ACCESS_REVIEWS)[-1]["resourceAttributes"]
+    assert (attributes["verb"], attributes["name"]) == ("list", "web")
+    gone = await room.proxied(metrics(room) + "?fieldSelector=metadata.name%3Dgone")
+    assert gone.json["items"] == []
+
+
+async def test_tables_for_people(room: Room) -> None:
+    room.reader.add(usage())
+    for path in (metrics(room), metrics(room, "web"), subresource(room)):
+        answer = await room.proxied(path, headers=[("Accept", TABLE)])
+        assert answer["Content-Type"] == "application/json"
+        assert (answer.json["kind"], answer.json["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+        (row,) = answer.json["rows"]
+        assert row["cells"][:4] == ["web", "250m", "512Mi", "640Mi"]
+        assert row["object"]["metadata"]["name"] == "web"
+        assert "sample" not in row["object"]
+
+
+async def test_yaml_pretty_and_protobuf_falling_back(room: Room) -> None:
+    room.reader.add(usage())
+    plain = await room.proxied(subresource(room))
+    as_yaml = await room.proxied(subresource(room), headers=[("Accept", "application/yaml")])
+    assert as_yaml["Content-Type"] == "application/yaml"
+    assert yaml.safe_load(as_yaml.body) == plain.json
+    pretty = await room.proxied(subresource(room) + "?pretty=true")
+    assert pretty.json == plain.json
+    assert b'\n  "kind"' in pretty.body
+    typed = await room.proxied(
+        subresource(room), headers=[("Accept", "application/vnd.kubernetes.protobuf,application/json")]
+    )
+    assert typed.body == plain.body
+
+
+async def test_what_is_missing_from_an_answer_is_a_warning(room: Room) -> None:
+    down = SourceReport("device-manager/nvidia", SourceState.TIMEOUT, None, 'said "no"')
+    room.reader.add(usage(sources=[SourceReport("kubelet", SourceState.OK, 1), down]))
+    answer = await room.proxied(subresource(room))
+    assert answer.all("Warning") == ['299 - "device-manager/nvidia: timeout (said \\"no\\")"']
+    room.reader.warnings = ("node a: kubelet: timeout", "node b: kubelet: timeout")
+    listed = await room.proxied(metrics(room))
+    assert listed.status == 200
+    assert listed.all("Warning") == ['299 - "node a: kubelet: timeout"', '299 - "node b: kubelet: timeout"']
+
+
+# Errors, word for word.
+
+
+async def test_every_row_of_the_error_table(room: Room) -> None:
+    group = room.group
+    about = {"name": "nope", "group": group, "kind": "instancemetrics"}
+    table: list[tuple[str, str, Sequence[tuple[str, str]], int, dict[str, Any]]] = [
+        (
+            "GET",
+            metrics(room, "nope"),
+            [],
+            404,
+            status_of(room, 404, "NotFound", f'instancemetrics.{group} "nope" not found', about),
+        ),
+        (
+            "GET",
+            subresource(room, "nope"),
+            [],
+            404,
+            status_of(room, 404, "NotFound", f'instances.{group} "nope" not found', {**about, "kind": "instances"}),
+        ),
+        (
+            "GET",
+            f"{room.prefix}/pods",
+            [],
+            404,
+            status_of(room, 404, "NotFound", "the server could not find the requested resource", {}),
+        ),
+        (
+            "POST",
+            metrics(room),
+            [],
+            405,
+            status_of(
+                room,
+                405,
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource",
+                {},
+            ),
+        ),
+        (
+            "GET",
+            metrics(room) + "?watch=true",
+            [],
+            405,
+            status_of(
+                room,
+                405,
+                "MethodNotAllowed",
+                f'watch is not supported on resources of kind "instancemetrics.{group}"',
+                {"group": group, "kind": "instancemetrics"},
+            ),
+        ),
+        (
+            "GET",
+            metrics(room, "nope"),
+            [("Accept", "application/vnd.kubernetes.protobuf")],
+            406,
+            status_of(
+                room,
+                406,
+                "NotAcceptable",
+                "only the following media types are accepted: application/json, application/yaml",
+                {},
+            ),
+        ),
+        (
+            "GET",
+            metrics(room) + "?limit=abc",
+            [],
+            400,
+            status_of(room, 400, "BadRequest", 'strconv.ParseInt: parsing "abc": invalid syntax', {}),
+        ),
+        (
+            "GET",
+            metrics(room) + "?fieldSelector=spec.x%3D1",
+            [],
+            400,
+            status_of(
+                room,
+                400,
+                "BadRequest",
+                '"spec.x" is not a known field selector: only "metadata.name", "metadata.namespace"',
+                {},
+            ),
+        ),
+        (
+            "GET",
+            metrics(room) + "?includeObject=Bogus",
+            [("Accept", TABLE)],
+            400,
+            status_of(
+                room,
+                400,
+                "BadRequest",
+                'Unable to convert to Table as requested: includeObject: Invalid value: "Bogus": '
+                "must be 'Metadata', 'Object', 'None', or empty",
+                {},
+            ),
+        ),
+    ]
+    for method, path, headers, code, expected in table:
+        answer = await room.proxied(path, groups=MASTERS, headers=headers, method=method)
+        assert (answer.status, answer.json) == (code, expected), path
+        assert answer["Content-Type"] == "application/json"
+        assert not answer.all("Retry-After")
+        if code == 405:
+            assert answer["Allow"] == "GET, HEAD"
+
+
+async def test_sources_that_are_down_or_late(room: Room) -> None:
+    about = {"name": "web", "group": room.group, "kind": "instances"}
+    room.reader.outcome = Unavailable("kubelet of node a: timeout; metrics.k8s.io: not_served")
+    down = await room.proxied(subresource(room))
+    assert down.json == status_of(room, 503, "ServiceUnavailable", room.reader.outcome.message, about)
+    # With it kubectl would hold the message back for ten seconds.
+    assert not down.all("Retry-After")
+    room.reader.outcome = DeadlineExceeded("kubelet did not answer")
+    late = await room.proxied(subresource(room))
+    assert late.json == status_of(room, 504, "Timeout", "Timeout: kubelet did not answer", about)
+    assert not late.all("Retry-After")
+
+
+async def test_an_error_in_yaml_for_those_who_read_yaml(room: Room) -> None:
+    answer = await room.proxied(metrics(room, "nope"), headers=[("Accept", "application/yaml")])
+    assert answer["Content-Type"] == "application/yaml"
+    assert yaml.safe_load(answer.body)["reason"] == "NotFound"
+
+
+async def test_a_fault_of_ours_is_one_callers_answer_and_tells_nothing(room: Room) -> None:
+    room.reader.error = RuntimeError("the password is swordfish")
+    answer = await room.proxied(subresource(room) + "?timeout=3s")
+    message = "the request failed for a reason of our own"
+    assert answer.json == status_of(
+        room,
+        500,
+        "InternalError",
+        f"Internal error occurred: {message}",
+        {"causes": [{"message": message}]},
+    )
+    room.reader.error = None
+    room.reader.add(usage())
+    assert (await room.proxied(subresource(room))).status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "{prefix}/namespaces/team-a/instances/web",
+        "{prefix}/namespaces/team-a/instances/web/log",
+        "{prefix}/namespaces/team-a/instances/web/metrics/more",
+        "{prefix}/namespaces/team-a/instancemetrics/web/metrics",
+        "{prefix}/instancemetrics/web",
+        "{prefix}/instances/web/metrics",
+        "{prefix}/namespaces/team-a//instances/web/metrics",
+        "{prefix}/namespaces/team-a/instances/web/metrics/",
+        "{prefix}/namespaces//instancemetrics",
+        "{prefix}/namespaces/team-a",
+    ],
+)
+async def test_nothing_is_served_beside_the_paths_that_are(room: Room, path: str) -> None:
+    room.reader.add(usage())
+    answer = await room.proxied(path.format(prefix=room.prefix), groups=MASTERS)
+    assert (answer.status, answer.json["reason"]) == (404, "NotFound")
+    assert room.reader.reads == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/nope", "/apis/other.example.org", "/apis/other.example.org/v1/things", "/api"]
+)
+async def test_outside_the_group_errors_are_plain_text(room: Room, path: str) -> None:
+    answer = await room.proxied(path, groups=MASTERS)
+    assert (answer.status, answer.body) == (404, b"404 page not found\n")
+
+
+# The caller's time.
+
+
+async def test_the_callers_timeout_is_handed_on_and_bounded(room: Room) -> None:
+    room.reader.add(usage())
+    for text, expected in (("3s", 3.0), ("500ms", 0.5), ("1h", 25.0), ("0", None), ("0s", None)):
+        assert (await room.proxied(subresource(room) + f"?timeout={text}")).status == 200
+        assert room.reader.deadlines[-1] == expected
+    refused = await room.proxied(subresource(room) + "?timeout=soon")
+    assert (refused.status, refused.json["reason"]) == (400, "BadRequest")
+
+
+# Who is asking.
+
+
+async def test_headers_without_the_certificate_are_worth_nothing(room: Room) -> None:
+    room.api.allows = lambda spec: "system:masters" in spec["groups"]
+    forged = await room.request(
+        subresource(room), [("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")]
+    )
+    assert forged.status == 403
+    assert 'User "system:anonymous"' in forged.json["message"]
+    (spec,) = room.api.specs(ACCESS_REVIEWS)
+    assert (spec["user"], spec["groups"]) == ("system:anonymous", ["system:unauthenticated"])
+    assert room.reader.reads == []
+
+
+async def test_a_certificate_of_another_ca_fails_the_handshake(room: Room) -> None:
+    for stranger in (Authority.create("front proxy CA"), room.serving):
+        with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
+            await room.request(subresource(room), [("X-Remote-User", "admin")], client=stranger.client(FRONT_PROXY))
+    assert room.api.posts == []
+
+
+async def test_a_serving_certificate_of_the_same_ca_is_no_client_certificate(room: Room) -> None:
+    with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
+        await room.request(
+            subresource(room), [("X-Remote-User", "admin")], client=room.front_proxy.serving([FRONT_PROXY])
+        )
+    assert room.api.posts == []
+
+
+async def test_an_expired_certificate_fails_the_handshake(room: Room) -> None:
+    expired = room.front_proxy.client(FRONT_PROXY, now=NOW.replace(year=2020), days=1)
+    with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
+        await room.request(subresource(room), [("X-Remote-User", "admin")], client=expired)
+
+
+async def test_a_certificate_through_an_intermediate_that_the_client_sends_is_good(room: Room) -> None:
+    room.reader.add(usage())
+    root, pair = root_and_intermediate()
+    room.identity.trust(TrustedCAs.parse(root))
+    answer = await room.request(subresource(room), [("X-Remote-User", "viewer")], client=pair)
+    assert answer.status == 200
+
+
+async def test_a_certificate_that_ends_while_its_connection_lives_on_is_believed_no_more(room: Room) -> None:
+    room.reader.add(usage())
+    reader, writer = await room.connect(room.front_proxy_pair())
+    headers = [("X-Remote-User", "viewer")]
+    assert (await exchange(reader, writer, subresource(room), headers)).status == 200
+    room.clock.advance(20 * 365 * 86400)
+    assert (await exchange(reader, writer, subresource(room), headers)).status == 401
+    writer.close()
+
+
+async def test_a_name_that_is_not_allowed_is_refused_whatever_else_is_sent(room: Room) -> None:
+    room.api.tokens["good"] = {"username": "viewer"}
+    impostor = room.front_proxy.client("kubelet")
+    for headers in ([("X-Remote-User", "admin")], [("Authorization", "Bearer good")], []):
+        answer = await room.request(subresource(room), headers, client=impostor)
+        assert (answer.status, answer.json) == (401, status_of(room, 401, "Unauthorized", "Unauthorized"))
+    assert room.api.posts == []
+
+
+async def test_a_repeated_user_or_uid_is_refused_and_repeated_groups_are_not(room: Room) -> None:
+    room.reader.add(usage())
+    for name in ("X-Remote-User", "x-remote-user"):
+        answer = await room.proxied(subresource(room), headers=[(name, "admin")])
+        assert answer.status == 401
+    twice = await room.proxied(subresource(room), headers=[("X-Remote-Uid", "1"), ("X-Remote-Uid", "1")])
+    assert twice.status == 401
+    assert room.api.posts == []
+    groups = await room.proxied(subresource(room), groups=["a", "b", "a"])
+    assert groups.status == 200
+    assert room.api.specs(ACCESS_REVIEWS)[-1]["groups"] == ["a", "b", "a", "system:authenticated"]
+
+
+async def test_look_alike_headers_change_nothing(room: Room) -> None:
+    room.reader.add(usage())
+    await room.proxied(
+        subresource(room),
+        headers=[("X_Remote_User", "admin"), ("X_Remote_Group", "system:masters"), ("X-Remote_Group", "x")],
+    )
+    (spec,) = room.api.specs(ACCESS_REVIEWS)
+    assert (spec["user"], spec["groups"]) == ("viewer", ["system:authenticated"])
+
+
+async def test_a_user_with_300_groups_of_any_script_and_percent_encoded_extras(room: Room) -> None:
+    room.reader.add(usage())
+    groups = [f"oidc:größe-{number}-部門" for number in range(300)]
+    answer = await room.proxied(
+        subresource(room),
+        user="müller-ünïcode",
+        groups=groups,
+        headers=[
+            ("X-Remote-Uid", "uid-1"),
+            ("X-Remote-Extra-Authentication.kubernetes.io%2fcredential-Id", "JTI=1"),
+            ("X-Remote-Extra-Scopes", "one"),
+            ("X-Remote-Extra-Scopes", "two"),
+        ],
+    )
+    assert answer.status == 200
+    (spec,) = room.api.specs(ACCESS_REVIEWS)
+    assert spec["user"] == "müller-ünïcode"
+    assert spec["uid"] == "uid-1"
+    assert spec["groups"] == [*groups, "system:authenticated"]
+    assert spec["extra"] == {"authentication.kubernetes.io/credential-id": ["JTI=1"], "scopes": ["one", "two"]}
+
+
+async def test_bearer_tokens(room: Room) -> None:
+    room.reader.add(usage())
+    room.api.tokens["good"] = {
+        "username": "system:serviceaccount:team-a:bot",
+        "uid": "u",
+        "groups": ["system:serviceaccounts"],
+        "extra": {"k": ["v"]},
+    }
+    answer = await room.request(subresource(room), [("Authorization", "Bearer good")])
+    assert answer.status == 200
+    (spec,) = room.api.specs(ACCESS_REVIEWS)
+    assert spec["user"] == "system:serviceaccount:team-a:bot"
+    assert spec["groups"] == ["system:serviceaccounts", "system:authenticated"]
+    assert spec["extra"] == {"k": ["v"]}
+    for invalid in ("Bearer bad", "Basic YTpi", "Bearer ", "Bearer a b", "good"):
+        refused = await room.request(subresource(room), [("Authorization", invalid)])
+        assert refused.status == 401, invalid
+    twice = await room.request(
+        subresource(room), [("Authorization", "Bearer good"), ("Authorization", "Bearer good")]
+    )
+    assert twice.status == 401
+
+
+async def test_identity_headers_beside_a_token_are_ignored_without_the_certificate(room: Room) -> None:
+    room.api.tokens["good"] = {"username": "bot"}
+    room.api.allows = lambda spec: spec["user"] == "admin"
+    answer = await room.request(subresource(room), [("Authorization", "Bearer good"), ("X-Remote-User", "admin")])
+    assert answer.status == 403
+    assert 'User "bot"' in answer.json["message"]
+
+
+async def test_before_the_front_proxy_is_known_nobody_is_believed_and_discovery_is_there(tmp_path: Path) -> None:
+    async with open_room(tmp_path, trusted=False) as room:
+        room.api.allows = lambda spec: "nonResourceAttributes" in spec
+        assert (await room.request(room.prefix)).status == 200
+        # Without a CA none is asked for, so the certificate is not even seen.
+        answer = await room.proxied(subresource(room), user="admin")
+        assert answer.status == 403
+        assert "system:anonymous" in answer.json["message"]
+
+
+# Rotation.
+
+
+async def test_a_ca_that_leaves_takes_its_connections_along(room: Room) -> None:
+    room.reader.add(usage())
+    headers = [("X-Remote-User", "viewer")]
+    reader, writer = await room.connect(room.front_proxy_pair())
+    assert (await exchange(reader, writer, subresource(room), headers)).status == 200
+    successor = Authority.create("next front proxy CA")
+    room.trust = trust_of(successor)
+    room.identity.trust(TrustedCAs.parse(successor.pem.certificate))
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()
+    with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
+        await room.proxied(subresource(room))
+    fresh = await room.request(subresource(room), headers, client=successor.client(FRONT_PROXY))
+    assert fresh.status == 200
+
+
+async def test_a_session_is_not_resumed_once_its_ca_has_left(room: Room) -> None:
+    room.reader.add(usage())
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = room.context(room.front_proxy_pair())
+        context.maximum_version = version
+        reader, writer = await room.connect(context=context)
+        headers = [("X-Remote-User", "viewer")]
+        assert (await exchange(reader, writer, subresource(room), headers)).status == 200
+        session = writer.get_extra_info("ssl_object").session
+        assert not session.has_ticket
+        writer.close()
+
+
+async def test_rotation_with_overlap_fails_no_request(room: Room) -> None:
+    """The bundle grows, the front proxy changes its certificate, the bundle shrinks; readers never notice."""
+    room.reader.add(usage())
+    successor = Authority.create("next front proxy CA")
+    old, new = room.front_proxy.pem.certificate, successor.pem.certificate
+    pair = [room.front_proxy_pair()]
+    statuses: list[int] = []
+    done = asyncio.Event()
+
+    async def keep_reading() -> None:
+        while not done.is_set():
+            answer = await room.request(subresource(room), [("X-Remote-User", "viewer")], client=pair[0])
+            statuses.append(answer.status)
+
+    async def read_some_more(count: int) -> None:
+        target = len(statuses) + count
+        await until(lambda: len(statuses) >= target)
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(keep_reading())
+        await read_some_more(5)
+        room.identity.trust(TrustedCAs.parse(old + b"\n" + new))
+        await read_some_more(5)
+        pair[0] = successor.client(FRONT_PROXY)
+        await read_some_more(5)
+        room.identity.trust(TrustedCAs.parse(new))
+        await read_some_more(5)
+        done.set()
+    assert set(statuses) == {200}
+
+
+# May they.
+
+
+async def test_a_refusal_says_what_and_nothing_more_and_nothing_was_read(room: Room) -> None:
+    room.reader.add(usage(), usage("secret", "team-b"))
+    room.api.allows = lambda _: False
+    group = room.group
+    cases = [
+        (
+            subresource(room, "secret", "team-b"),
+            f'instances.{group} "secret" is forbidden: User "viewer" cannot get resource "instances/metrics" '
+            f'in API group "{group}" in the namespace "team-b"',
+            {"name": "secret", "group": group, "kind": "instances"},
+        ),
+        (
+            f"{room.prefix}/instancemetrics",
+            f'instancemetrics.{group} is forbidden: User "viewer" cannot list resource "instancemetrics" '
+            f'in API group "{group}" at the cluster scope',
+            {"group": group, "kind": "instancemetrics"},
+        ),
+        (room.prefix, f'forbidden: User "viewer" cannot get path "{room.prefix}"', {}),
+        ("/metrics", 'forbidden: User "viewer" cannot get path "/metrics"', {}),
+        ("/readyz/ping", 'forbidden: User "viewer" cannot get path "/readyz/ping"', {}),
+    ]
+    for path, message, details in cases:
+        answer = await room.proxied(path)
+        assert answer.json == status_of(room, 403, "Forbidden", message, details)
+        assert answer["X-Content-Type-Options"] == "nosniff"
+    assert room.reader.reads == []
+    assert room.reader.lists == []
+
+
+async def test_missing_and_existing_objects_look_alike_to_those_who_may_not(room: Room) -> None:
+    room.reader.add(usage("there"))
+    room.api.allows = lambda _: False
+    there = await room.proxied(subresource(room, "there"))
+    missing = await room.proxied(subresource(room, "gone!"))
+    assert there.body.replace(b"there", b"X") == missing.body.replace(b"gone!", b"X")
+
+
+async def test_get_instances_does_not_grant_metrics_nor_the_reverse(room: Room) -> None:
+    room.reader.add(usage())
+    room.api.allows = lambda spec: spec["resourceAttributes"].get("subresource") != "metrics"
+    assert (await room.proxied(subresource(room))).status == 403
+    assert (await room.proxied(metrics(room, "web"))).status == 200
+
+
+async def test_the_group_for_everybody_is_added_and_discovery_calls_pass(room: Room) -> None:
+    room.api.allows = lambda spec: "system:authenticated" in spec["groups"]
+    for user, path in (("system:kube-aggregator", room.prefix), ("system:aggregator", "/openapi/v2")):
+        assert (await room.proxied(path, user=user)).status == 200
+
+
+async def test_masters_need_no_review_even_when_none_can_be_had(room: Room) -> None:
+    room.api.failure = FetchError(SourceState.FORBIDDEN, "no", status=403)
+    assert (await room.proxied(room.prefix, user="system:kube-aggregator", groups=MASTERS)).status == 200
+    assert room.api.posts == []
+
+
+async def test_a_review_that_fails_closes_the_door(room: Room) -> None:
+    room.reader.add(usage())
+    room.api.failure = FetchError(SourceState.FORBIDDEN, "cannot create", status=403)
+    answer = await room.proxied(subresource(room))
+    assert (answer.status, answer.json["reason"]) == (500, "InternalError")
+    assert room.reader.reads == []
+
+
+async def test_yes_and_no_are_remembered_for_ten_seconds(room: Room) -> None:
+    room.reader.add(usage())
+    for allowed, status in ((True, 200), (False, 403)):
+        room.api.allows = lambda _, allowed=allowed: allowed  # type: ignore[misc]
+        room.api.posts.clear()
+        room.clock.advance(11)
+        for _ in range(3):
+            assert (await room.proxied(subresource(room))).status == status
+        assert len(room.api.posts) == 1
+        room.clock.advance(9.9)
+        await room.proxied(subresource(room))
+        assert len(room.api.posts) == 1
+        room.clock.advance(0.2)
+        await room.proxied(subresource(room))
+        assert len(room.api.posts) == 2
+
+
+async def test_one_tenant_never_sees_anothers_object(room: Room) -> None:
+    room.reader.add(usage("web", "team-a"), usage("web", "team-b"), usage("hidden", "team-b"))
+    room.api.allows = lambda spec: spec["resourceAttributes"].get("namespace") == "team-a"
+    paths = [
+        metrics(room),
+        metrics(room) + "?fieldSelector=metadata.namespace%3Dteam-b",
+        metrics(room) + "?labelSelector=app%3Dhidden",
+        metrics(room, "web"),
+        metrics(room, "hidden"),
+        subresource(room),
+        subresource(room, "hidden"),
+    ]
+    for accept in ("application/json", TABLE, "application/yaml"):
+        for path in paths:
+            answer = await room.proxied(path, headers=[("Accept", accept)])
+            assert b"uid-of-team-b" not in answer.body
+            assert b"secret words" not in answer.body
+    for path in (
+        metrics(room, namespace="team-b"),
+        subresource(room, namespace="team-b"),
+        f"{room.prefix}/instancemetrics",
+    ):
+        assert (await room.proxied(path)).status == 403
+    assert {namespace for namespace, _ in room.reader.reads} == {"team-a"}
+    assert set(room.reader.lists) == {"team-a"}
+
+
+# Discovery, OpenAPI, health.
+
+
+async def test_discovery_forms(room: Room) -> None:
+    legacy = await room.proxied("/apis", headers=[("Accept", "application/json, */*")])
+    assert legacy["Content-Type"] == "application/json"
+    assert legacy.json["kind"] == "APIGroupList"
+    for version in ("v2", "v2beta1"):
+        content_type = DISCOVERY_V2.replace("v=v2", f"v={version}")
+        aggregated = await room.proxied("/apis", headers=[("Accept", f"{content_type},application/json")])
+        assert aggregated["Content-Type"] == content_type
+        assert aggregated["Vary"] == "Accept"
+        assert aggregated["Cache-Control"] == "public"
+        assert aggregated.json["apiVersion"] == f"apidiscovery.k8s.io/{version}"
+        etag = aggregated["ETag"]
+        held = await room.proxied("/apis", headers=[("Accept", content_type), ("If-None-Match", etag)])
+        assert (held.status, held.body, held["ETag"]) == (304, b"", etag)
+    foreign = await room.proxied(
+        "/apis", headers=[("Accept", "application/json;g=x;v=v2;as=APIGroupDiscoveryList")]
+    )
+    assert foreign.status == 406
+    assert (await room.proxied(f"/apis/{room.group}")).json["kind"] == "APIGroup"
+    assert (await room.proxied(room.prefix)).json["kind"] == "APIResourceList"
+
+
+async def test_openapi_is_answered_with_the_current_document_never_with_a_redirect(room: Room) -> None:
+    index = await room.proxied("/openapi/v3")
+    (entry,) = index.json["paths"].items()
+    assert entry[0] == f"apis/{room.group}/v1"
+    url = entry[1]["serverRelativeURL"]
+    current = await room.proxied(url + "&timeout=32s")
+    assert current["Cache-Control"] == "public, immutable"
+    assert current["ETag"].strip('"') in url
+    outdated = await room.proxied(url[:-4] + "0000")
+    assert (outdated.status, outdated.body) == (200, current.body)
+    assert not outdated.all("Cache-Control")
+    assert (await room.proxied("/openapi/v2")).json["swagger"] == "2.0"
+
+
+async def test_probes_need_no_credential_and_verbose_says_which(tmp_path: Path) -> None:
+    problem: list[str | None] = ["the secret reason"]
+    async with open_room(tmp_path, ready=[PING, Check("front-proxy", lambda: problem[0])]) as room:
+        room.api.allows = lambda _: False
+        for path in ("/healthz", "/livez"):
+            assert (await room.request(path)).body == b"ok"
+        unready = await room.request("/readyz")
+        assert unready.status == 500
+        assert b"[-]front-proxy failed: reason withheld" in unready.body
+        assert b"secret" not in unready.body
+        # A credential that is not valid does not matter here: the kubelet must get an answer.
+        assert (await room.request("/livez", [("Authorization", "Bearer bad")])).status == 200
+        problem[0] = None
+        assert b"[+]front-proxy ok" in (await room.request("/readyz?verbose")).body
+        assert (await room.request("/readyz/ping")).status == 403
+        assert (await room.request("/livez", method="POST")).status == 405
+        assert room.api.specs(TOKEN_REVIEWS) == []
+
+
+async def test_an_upgrade_is_refused(room: Room) -> None:
+    answer = await room.proxied(subresource(room), headers=[("Connection", "Upgrade"), ("Upgrade", "websocket")])
+    assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
+
+
+async def test_the_workers_own_metrics(room: Room) -> None:
+    room.reader.add(usage(sources=[SourceReport("device-manager/any-text", SourceState.STALE)]))
+    await room.proxied(subresource(room))
+    text = (await room.proxied("/metrics")).body.decode()
+    labels = '{code="200",resource="instances/metrics",verb="get"}'
+    assert f"devicemanager_worker_request_duration_seconds_count{labels} 1.0" in text
+    assert 'devicemanager_worker_source_outcomes_total{source="device-manager",state="stale"} 1.0' in text
+    (line,) = re.findall(r"^devicemanager_worker_certificate_not_after_seconds (.*)$", text, re.MULTILINE)
+    assert float(line) == room.identity.not_after.timestamp()
+
+
+# The cap.
+
+
+async def test_beyond_the_cap_readers_come_back_and_discovery_goes_on(tmp_path: Path) -> None:
+    async with open_room(tmp_path, cap=2) as room:
+        room.reader.add(usage("a"), usage("b"), usage("c"))
+        room.reader.hold = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            waiting = [tasks.create_task(room.proxied(subresource(room, name))) for name in "ab"]
+            await until(lambda: room.cap.under_way == 2)
+            for path in (subresource(room, "c"), f"{room.prefix}/instancemetrics"):
+                refused = await room.proxied(path)
+                assert (refused.status, refused.json["reason"]) == (429, "TooManyRequests")
+                assert refused["Retry-After"] == "1"
+                assert refused.json["details"] == {"retryAfterSeconds": 1}
+            for path in ("/apis", room.prefix, "/openapi/v2", "/openapi/v3", "/livez", "/metrics"):
+                assert (await room.proxied(path)).status == 200
+            room.reader.hold.set()
+        assert [task.result().status for task in waiting] == [200, 200]
+        assert (await room.proxied(subresource(room, "c"))).status == 200
+
+
+async def test_readers_of_one_instance_share_one_read(room: Room) -> None:
+    room.reader.add(usage())
+    room.reader.hold = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        readers = [tasks.create_task(room.proxied(subresource(room))) for _ in range(20)]
+        await until(lambda: room.cap.under_way == 20)
+        room.reader.hold.set()
+    assert {task.result().body for task in readers} == {readers[0].result().body}
+    assert json.loads(readers[0].result().body)["metadata"]["name"] == "web"
+    assert room.reader.reads == [("team-a", "web")]

@@ -1,0 +1,145 @@
+"""What people read in a row."""
+
+from dataclasses import replace
+
+import pytest
+
+from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.usage import InstanceUsage, Resources, SourceReport, SourceState
+from devicemanager.worker.apiserver.table import cells, column_definitions, duration
+from tests.unit.apiserver.room import NOW, card, usage
+
+OK = SourceReport("kubelet", SourceState.OK, 5)
+NVIDIA = SourceReport("device-manager/nvidia", SourceState.OK, 2)
+DOWN = SourceReport("device-manager/amd", SourceState.TIMEOUT)
+
+
+def row(one: InstanceUsage) -> dict[str, str]:
+    names = [str(column["name"]) for column in column_definitions()]
+    return dict(zip(names, cells(one, NOW), strict=True))
+
+
+def test_columns() -> None:
+    shown = [(column["name"], column["priority"]) for column in column_definitions()]
+    assert shown == [
+        ("Name", 0),
+        ("CPU", 0),
+        ("Memory", 0),
+        ("Disk", 0),
+        ("GPUs", 0),
+        ("GPU-Util", 0),
+        ("GPU-Mem", 0),
+        ("Age", 0),
+        ("Node", 1),
+        ("Temp", 1),
+        ("Power", 1),
+        ("Sources", 1),
+    ]
+    assert [column["format"] for column in column_definitions()] == ["name", *[""] * 11]
+    assert all(" " not in str(column["name"]) and column["description"] for column in column_definitions())
+
+
+def test_a_complete_row() -> None:
+    one = usage(cards=[card()], limits=Resources(2000, 1536, 10240), sources=[OK, NVIDIA])
+    assert row(one) == {
+        "Name": "web",
+        "CPU": "250m/2000m",
+        "Memory": "512Mi/1536Mi",
+        "Disk": "640Mi/10240Mi",
+        "GPUs": "1",
+        "GPU-Util": "40%",
+        "GPU-Mem": "20480Mi/81920Mi",
+        "Age": "5s",
+        "Node": "node-a",
+        "Temp": "51C",
+        "Power": "233W",
+        "Sources": "kubelet,device-manager/nvidia",
+    }
+
+
+def test_what_was_not_measured_is_unknown_and_zero_is_zero() -> None:
+    absent = usage(cpu_nanocores=Reason.NOT_YET, memory_mib=Reason.STALE, disk_mib=Reason.UNSUPPORTED)
+    assert [row(absent)[name] for name in ("CPU", "Memory", "Disk")] == ["<unknown>"] * 3
+    limited = usage(cpu_nanocores=Reason.NOT_YET, limits=Resources(cpu_millicores=500))
+    assert row(limited)["CPU"] == "<unknown>/500m"
+    assert row(usage(cpu_nanocores=0, memory_mib=0))["CPU"] == "0m"
+
+
+def test_several_cards() -> None:
+    one = usage(
+        cards=[card(1), card(2, cores_utilization_percent=61, temperature_celsius=70)], sources=[OK, NVIDIA]
+    )
+    shown = row(one)
+    assert (shown["GPUs"], shown["GPU-Util"], shown["GPU-Mem"]) == ("2", "50%", "40960Mi/163840Mi")
+    assert (shown["Temp"], shown["Power"]) == ("70C", "466W")
+
+
+def test_one_card_without_figures_hides_nothing_of_the_others_and_is_not_hidden() -> None:
+    lost = card(
+        2,
+        memory_usage_mib=Reason.LOST,
+        cores_utilization_percent=Reason.LOST,
+        temperature_celsius=Reason.LOST,
+        power_usage_watts=Reason.LOST,
+    )
+    shown = row(usage(cards=[card(1), lost], sources=[OK, NVIDIA]))
+    assert shown["GPUs"] == "2"
+    assert shown["GPU-Util"] == "40% (1/2)"
+    assert shown["GPU-Mem"] == "20480Mi/81920Mi (1/2)"
+    assert shown["Temp"] == "51C (1/2)"
+    assert shown["Power"] == "233W (1/2)"
+    alone = row(usage(cards=[lost], sources=[OK, NVIDIA]))
+    assert [alone[name] for name in ("GPU-Util", "GPU-Mem", "Temp", "Power")] == ["<unknown>"] * 4
+
+
+def test_without_cards_there_is_nothing_and_without_an_answer_nothing_is_known() -> None:
+    none = row(usage(sources=[OK]))
+    assert (none["GPUs"], none["GPU-Util"], none["GPU-Mem"], none["Temp"]) == ("0", "<none>", "<none>", "<none>")
+    unread = row(usage(sources=[OK, DOWN]))
+    assert (unread["GPUs"], unread["GPU-Util"]) == ("<unknown>", "<unknown>")
+    assert unread["Sources"] == "kubelet,device-manager/amd=timeout"
+    malformed = row(usage(sources=[OK, SourceReport("allocation", SourceState.INVALID)]))
+    assert malformed["GPUs"] == "<unknown>"
+
+
+def test_a_device_manager_that_cannot_be_read_leaves_the_count_open() -> None:
+    shown = row(usage(cards=[card()], sources=[OK, NVIDIA, replace(DOWN, state=CollectorState.CRASHED)]))
+    assert shown["GPUs"] == "1+"
+    assert shown["GPU-Util"] == "40%"
+
+
+def test_an_instance_without_a_sample_keeps_its_row() -> None:
+    shown = row(replace(usage(node_name=None), sample=None))
+    assert shown["Name"] == "web"
+    assert shown["Node"] == "<none>"
+    assert {shown[name] for name in ("CPU", "Memory", "Disk", "GPUs", "GPU-Util", "GPU-Mem", "Age", "Temp")} == {
+        "<unknown>"
+    }
+
+
+def test_age_is_the_oldest_source_and_only_without_one_a_difference_of_clocks() -> None:
+    assert row(usage(sources=[OK, replace(NVIDIA, age_s=40)]))["Age"] == "40s"
+    assert row(usage(sources=[replace(OK, age_s=None)]))["Age"] == "7s"
+    assert row(usage(sources=[replace(DOWN, age_s=4000)]))["Age"] == "7s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0s"),
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (130, "2m10s"),
+        (599, "9m59s"),
+        (600, "10m"),
+        (659, "10m"),
+        (10799, "179m"),
+        (10800, "3h"),
+        (172799, "47h"),
+        (172800, "2d"),
+        (10**9, "11574d"),
+    ],
+)
+def test_durations(seconds: int, text: str) -> None:
+    assert duration(seconds) == text
