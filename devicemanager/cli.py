@@ -18,8 +18,10 @@ import structlog
 
 from devicemanager import __version__, logs
 from devicemanager.clock import SystemClock
+from devicemanager.demo_settings import DemoSettings
 from devicemanager.errors import SettingsError
 from devicemanager.flags import Conflict, Rules, Settings, no_rules
+from devicemanager.instance_metrics_settings import InstanceMetricsSettings
 from devicemanager.settings import (
     CollectingSettings,
     DetectSettings,
@@ -30,6 +32,7 @@ from devicemanager.settings import (
     SnapshotSettings,
     from_process,
 )
+from devicemanager.worker_settings import WorkerSettings
 
 if TYPE_CHECKING:
     from devicemanager.tls import ServerIdentity
@@ -42,6 +45,9 @@ EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 STUCK_AFTER_S: Final = 10.0
 STUCK_AFTER_PERIODS: Final = 1.5
 """How far behind its own deadlines the supervisor may be before liveness fails; the longer of the two counts."""
+
+EXTRAS: Final = {"kubernetes": "worker", "msgspec": "worker", "rich": "demo"}
+"""Packages that not every installation has, and the extra that brings each."""
 
 _LEFT_OVER_S: Final = 1
 """For threads after everything has ended; one that hangs in a file system would keep the process for ever."""
@@ -96,6 +102,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(command, settings)
     except SettingsError as error:
         return _refuse(f"devicemanager {name}", error.problems)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        extra = EXTRAS[error.name]
+        print(
+            f"devicemanager {name}: needs the package {error.name}: "
+            f"pip install 'accelerator-device-manager[{extra}]'",
+            file=sys.stderr,
+        )
+        return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
@@ -225,6 +241,24 @@ async def _snapshot(settings: SnapshotSettings) -> int:
     return await look.served(settings)
 
 
+async def _worker(settings: WorkerSettings) -> int:
+    from devicemanager.worker import program
+
+    return await program.run(settings)
+
+
+async def _instance_metrics(settings: InstanceMetricsSettings) -> int:
+    from devicemanager import instance_look
+
+    return await instance_look.look(settings)
+
+
+async def _demo(settings: DemoSettings) -> int:
+    from devicemanager.demo import show
+
+    return await show.run(settings)
+
+
 COMMANDS: Final[Mapping[str, Command]] = {
     "serve": Command(
         "Sample one manufacturer's accelerators and serve the latest reading over HTTPS.",
@@ -241,6 +275,14 @@ COMMANDS: Final[Mapping[str, Command]] = {
         _named_manufacturer,
     ),
     "snapshot": Command("Print what a running device manager serves.", SnapshotSettings, _snapshot),
+    "worker": Command(
+        "Serve each Instance's current CPU, memory, disk and accelerators as a Kubernetes API.",
+        WorkerSettings,
+        _worker,
+        serves=True,
+    ),
+    "instance-metrics": Command("Print what one Instance uses now.", InstanceMetricsSettings, _instance_metrics),
+    "demo": Command("Run all of it on this machine, without a cluster or an accelerator.", DemoSettings, _demo),
 }
 """Sub-commands in the order in which they are shown."""
 

@@ -20,7 +20,8 @@ class KubeletMode(StrEnum):
     PROXY = "proxy"
 
 
-def _group_problem(value: str) -> str | None:
+def group_problem(value: str) -> str | None:
+    """For the name of an API group."""
     labels = value.split(".")
     good = len(labels) > 1 and all(
         label and len(label) <= 63 and label[0].isalnum() and label[-1].isalnum() for label in labels
@@ -59,7 +60,7 @@ class WorkerSettings(ServerSettings, LogSettings):
     ] = None
     api_group: Annotated[
         str,
-        AfterValidator(checked(_group_problem)),
+        AfterValidator(checked(group_problem)),
         About(
             "API group to serve. Beside the existing operator, which serves the default one, take another.",
             "GROUP",

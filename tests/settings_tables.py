@@ -5,14 +5,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from devicemanager.demo_settings import DemoSettings
 from devicemanager.flags import Setting, Settings, settings_of
+from devicemanager.instance_metrics_settings import InstanceMetricsSettings
 from devicemanager.settings import DetectSettings, MonitorSettings, ServeSettings, SnapshotSettings
+from devicemanager.worker_settings import WorkerSettings
 
 PROGRAMS: Final[Mapping[str, type[Settings]]] = {
     "serve": ServeSettings,
     "monitor": MonitorSettings,
     "detect": DetectSettings,
     "snapshot": SnapshotSettings,
+    "worker": WorkerSettings,
+    "instance-metrics": InstanceMetricsSettings,
+    "demo": DemoSettings,
 }
 """Sub-command -> its settings, in the order of the page."""
 

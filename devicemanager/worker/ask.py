@@ -1,0 +1,94 @@
+"""One Instance's sample for a person: from the worker's API where there is one, else read with their own rights.
+
+The second way needs what the worker needs (``docs/demo.md`` says how to try it) and, for the cards, a way to the device
+managers' pods and a client pair that they accept. What is missing is said in ``sources``, as everywhere.
+"""
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from devicemanager.clock import Clock, SystemClock
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.instance_metrics_settings import InstanceMetricsSettings
+from devicemanager.tls import ClientIdentity
+from devicemanager.tls_material import PairFiles
+from devicemanager.wire import instance_metrics
+from devicemanager.worker.cluster import ClusterClient, is_name, object_path
+from devicemanager.worker.connected import ReadOptions, connected_reader
+from devicemanager.worker.credentials import Kubeconfig
+from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome
+
+_NO_WORKER: Final = frozenset({404, 502, 503})
+"""What an API server answers when the group is served by nobody, or by nobody who answers."""
+
+_GATEWAY_TIMEOUT: Final = 504
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An outcome and how it was come by.
+
+    Attributes:
+        directly: None when the worker's API answered; else why it did not, and the rest was read with the caller's
+            own rights.
+    """
+
+    outcome: Outcome
+    directly: str | None = None
+
+
+async def ask(settings: InstanceMetricsSettings, clock: Clock | None = None) -> Asked:
+    """Ask the worker's API; where nobody serves it, read.
+
+    Raises:
+        SettingsError: The kubeconfig or a certificate cannot be used.
+        FetchError: The API server refused the caller, or cannot be reached.
+    """
+    clock = clock or SystemClock()
+    if not (is_name(settings.namespace) and is_name(settings.name)):
+        return Asked(NotFound(f"{settings.namespace}/{settings.name} is no name of an Instance"))
+    credentials = Kubeconfig(settings.kubeconfig_paths, settings.context)
+    began_s = clock.monotonic()
+    try:
+        async with ClusterClient(credentials, clock) as cluster:
+            return Asked(await _from_worker(cluster, settings))
+    except FetchError as error:
+        if error.status == _GATEWAY_TIMEOUT:
+            return Asked(DeadlineExceeded(error.message))
+        if error.status not in _NO_WORKER:
+            raise
+        reason = error.message
+    except DocumentError as error:
+        reason = str(error)
+    left_s = max(0.1, settings.timeout - (clock.monotonic() - began_s))
+    options = ReadOptions(
+        device_manager_tls=_device_manager_tls(settings, clock),
+        device_manager_namespace=settings.device_manager_namespace,
+        device_manager_server_name=settings.device_manager_server_name,
+    )
+    async with connected_reader(credentials, options) as reader:
+        return Asked(await reader.read(settings.namespace, settings.name, deadline_s=left_s), reason)
+
+
+async def _from_worker(cluster: ClusterClient, settings: InstanceMetricsSettings) -> Outcome:
+    prefix = f"/apis/{settings.api_group}/v1/namespaces"
+    path = object_path(prefix, settings.namespace, "instances", settings.name, "metrics")
+    params = {"timeout": f"{settings.timeout:.1f}s"}
+    return Answer(instance_metrics.parse(await cluster.get(path, params, deadline_s=settings.timeout)))
+
+
+def _device_manager_tls(settings: InstanceMetricsSettings, clock: Clock) -> Callable[[], ssl.SSLContext] | None:
+    if settings.device_manager_ca_file is None:
+        return None
+    folder = settings.device_manager_client_cert_dir
+    identity = ClientIdentity(
+        settings.device_manager_ca_file,
+        None if folder is None else PairFiles.in_directory(folder),
+        clock=clock,
+        log=structlog.get_logger().bind(),
+    )
+    return lambda: identity.context
