@@ -32,7 +32,7 @@ def nvml_library() -> Path:
     return shared_library(_SOURCES / "nvml.c", "libnvidia-ml.so.1")
 
 
-def shared_library(source: Path, soname: str) -> Path:
+def shared_library(source: Path, soname: str, cache_folder: Path | None = None) -> Path:
     """Compile one C file, unless the same text has been compiled before.
 
     Raises:
@@ -40,14 +40,15 @@ def shared_library(source: Path, soname: str) -> Path:
         subprocess.CalledProcessError: The source does not compile.
     """
     digest = hashlib.sha256(source.read_bytes() + repr(_FLAGS).encode()).hexdigest()[:16]
-    folder = _cache() / f"{source.stem}-{digest}"
+    cache_folder = cache_folder or _cache()
+    folder = cache_folder / f"{source.stem}-{digest}"
     library = folder / soname
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             compiled = Path(scratch) / soname
             command = [*compiler(), *_FLAGS, f"-Wl,-soname,{soname}", "-o", str(compiled), str(source), "-lm"]
-            subprocess.run(command, check=True, env=_environment())
+            subprocess.run(command, check=True, env=_environment(cache_folder))
             compiled.replace(library)  # whole or not at all, also when two test runs compile at once
     return library
 
@@ -77,9 +78,9 @@ def _cache() -> Path:
         return Path(tempfile.gettempdir()) / f"devicemanager-standins-{os.getuid()}"
 
 
-def _environment() -> dict[str, str]:
+def _environment(cache_folder: Path) -> dict[str, str]:
     """Zig keeps a cache of its own and does not work without a place for it, HOME or not."""
-    zig = str(_cache() / "zig")
+    zig = str(cache_folder / "zig")
     return {"ZIG_GLOBAL_CACHE_DIR": zig, "ZIG_LOCAL_CACHE_DIR": zig, **os.environ}
 
 
