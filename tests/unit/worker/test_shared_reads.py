@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
@@ -149,10 +150,11 @@ async def test_a_failure_reaches_every_waiter_and_is_kept_for_nobody(
 
 async def test_a_fault_of_ours_fails_one_read_and_no_other(kept: SharedReads[str, int], peers: Peers) -> None:
     peers.failure = ZeroDivisionError("a bug")
-    with pytest.raises(FetchError, match="a reason of our own") as caught:
+    with capture_logs() as logs, pytest.raises(FetchError, match="a reason of our own") as caught:
         await kept.read("a", deadline_s=5)
     peers.failure = None
 
+    assert [(entry["event"], entry["key"]) for entry in logs] == [("shared_read_broke", "a")]
     assert caught.value.state is SourceState.INVALID
     assert await kept.read("b", deadline_s=5) == 2
 

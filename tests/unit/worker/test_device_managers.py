@@ -1,0 +1,473 @@
+"""Finding a device manager and asking it, over real TLS, whatever it answers."""
+
+import asyncio
+import gzip
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from typing_extensions import override
+
+from devicemanager.clock import Clock, SystemClock
+from devicemanager.demo.cluster import StandInCluster
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.model.usage import SourceState
+from devicemanager.rules.freshness import is_stale
+from devicemanager.worker import device_managers as device_managers_module
+from devicemanager.worker.cluster import ClusterClient
+from devicemanager.worker.device_managers import DeviceManagers, describe
+from tests.unit.worker.conftest import (
+    SERVER_NAME,
+    DeviceManagerPeer,
+    Handler,
+    SkewedClock,
+    card,
+    snapshot_document,
+)
+
+NAMESPACE = "gpustack-system"
+PLACE = ("node-a", "nvidia")
+
+
+@asynccontextmanager
+async def following(
+    cluster: ClusterClient, tls: Callable[[], ssl.SSLContext] | None, clock: Clock | None = None
+) -> AsyncIterator[DeviceManagers]:
+    managers = DeviceManagers(cluster, tls, clock or SystemClock(), namespace=NAMESPACE, server_name=SERVER_NAME)
+    async with managers, asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(managers.follow())
+        yield managers
+        task.cancel()
+
+
+@pytest_asyncio.fixture
+async def managers(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer
+) -> AsyncIterator[DeviceManagers]:
+    """One device manager for nvidia on node-a, ready."""
+    stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", device_manager.port)
+    context = await asyncio.to_thread(device_manager.client_context)
+    async with following(cluster, lambda: context) as managers:
+        yield managers
+
+
+@pytest.mark.asyncio
+async def test_the_snapshot_is_read(managers: DeviceManagers, device_manager: DeviceManagerPeer) -> None:
+    read = await managers.read(PLACE)
+
+    [found] = read.snapshot.cards["nvidia"]
+    assert (found.id, found.memory_mib, found.temperature_celsius) == ("GPU-1", 81920, 51)
+    assert device_manager.requests == ["/monitor/snapshot"]
+    age_s = read.reading(SystemClock()).age_s
+    assert age_s is not None
+    assert 0 <= age_s < 5
+
+
+@pytest.mark.asyncio
+async def test_nothing_of_another_manufacturer_is_kept(
+    managers: DeviceManagers, device_manager: DeviceManagerPeer
+) -> None:
+    document = snapshot_document(card("GPU-1"))
+    document["groups"].append({"manufacturer": "amd", "accelerators": [card("GPU-2")]})
+    document["slices"] = {
+        "schemaVersion": 1,
+        "usages": [
+            {"manufacturer": name, "podUID": "u", "container": "main", "deviceID": "GPU-1", "memoryUsedMiB": 1}
+            for name in ("nvidia", "amd")
+        ],
+        "devices": [{"manufacturer": name, "deviceID": "GPU-1"} for name in ("nvidia", "amd")],
+    }
+    device_manager.document = document
+
+    found = (await managers.read(PLACE)).snapshot
+
+    assert set(found.cards) == {"nvidia"}
+    assert found.slices is not None
+    assert set(found.slices) == {"nvidia"}
+    assert set(found.slice_devices) == {"nvidia"}
+
+
+@pytest.mark.parametrize("place", [("node-a", "amd"), ("node-b", "nvidia"), ("node", "nvidia"), ("node-a", "nvid")])
+@pytest.mark.asyncio
+async def test_a_place_without_a_device_manager_is_not_served(
+    managers: DeviceManagers, device_manager: DeviceManagerPeer, place: tuple[str, str]
+) -> None:
+    with pytest.raises(FetchError, match="no ready device manager") as caught:
+        await managers.read(place)
+
+    assert caught.value.state is SourceState.NOT_SERVED
+    assert device_manager.requests == []
+
+
+@pytest.mark.asyncio
+async def test_an_answer_for_another_node_is_refused(
+    managers: DeviceManagers, device_manager: DeviceManagerPeer
+) -> None:
+    device_manager.document["nodeName"] = "node-b"
+
+    with pytest.raises(FetchError, match="another node, 'node-b'") as caught:
+        await managers.read(PLACE)
+
+    assert caught.value.state is SourceState.INVALID
+
+
+def body(content: bytes, **headers: str) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(
+            body=content, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
+
+    return answer
+
+
+async def drip(request: web.Request) -> web.StreamResponse:
+    stream = web.StreamResponse()
+    await stream.prepare(request)
+    while True:
+        await stream.write(b" ")
+        await asyncio.sleep(0.02)
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    stream = web.StreamResponse()
+    await stream.prepare(request)
+    while True:
+        await stream.write(b" " * 65_536)
+        await asyncio.sleep(0)  # the peer lives on our own loop, and a write does not always wait
+
+
+async def half(request: web.Request) -> web.StreamResponse:
+    stream = web.StreamResponse(headers={"Content-Length": "1000"})
+    await stream.prepare(request)
+    await stream.write(b'{"groups":')
+    assert request.transport is not None
+    request.transport.close()
+    return stream
+
+
+async def hang_up(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def redirect(request: web.Request) -> web.StreamResponse:
+    return web.Response(status=307, headers={"Location": "https://elsewhere.example/"})
+
+
+async def broken(request: web.Request) -> web.StreamResponse:
+    return web.Response(status=500, text="no")
+
+
+async def forbidden(request: web.Request) -> web.StreamResponse:
+    return web.Response(status=403)
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        pytest.param(drip, SourceState.TIMEOUT, id="slow drip"),
+        pytest.param(endless, SourceState.INVALID, id="endless body"),
+        pytest.param(
+            body(gzip.compress(b" " * 50_000_000), Content_Encoding="gzip"), SourceState.INVALID, id="gzip bomb"
+        ),
+        pytest.param(half, SourceState.INVALID, id="half a body"),
+        pytest.param(hang_up, SourceState.UNREACHABLE, id="hangs up"),
+        pytest.param(redirect, SourceState.INVALID, id="redirect"),
+        pytest.param(broken, SourceState.UNREACHABLE, id="500"),
+        pytest.param(forbidden, SourceState.FORBIDDEN, id="403"),
+        pytest.param(body(b"<!doctype html><title>Sign in</title>"), SourceState.INVALID, id="200 with HTML"),
+        pytest.param(body(b'{"groups":[],"periodSeconds":NaN}'), SourceState.INVALID, id="NaN, which is no JSON"),
+        pytest.param(body(b"[]"), SourceState.INVALID, id="no object"),
+        pytest.param(body(b""), SourceState.INVALID, id="nothing"),
+        pytest.param(body(b'{"groups":' + b"[" * 50_000), SourceState.INVALID, id="deep"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_bad_answer_is_asked_for_once(
+    managers: DeviceManagers,
+    device_manager: DeviceManagerPeer,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Handler,
+    state: SourceState,
+) -> None:
+    await managers.read(PLACE)
+    monkeypatch.setattr(device_managers_module, "READ_DEADLINE_S", 0.7)
+    device_manager.requests.clear()
+    device_manager.answer = answer
+
+    with pytest.raises(FetchError) as caught:
+        await managers.read(PLACE)
+
+    assert caught.value.state is state
+    assert "127.0.0.1" not in caught.value.message
+    # aiohttp itself asks again where a kept connection was closed under it before any answer.
+    assert len(device_manager.requests) == 1 or answer is hang_up
+
+
+@pytest.mark.asyncio
+async def test_a_certificate_of_another_authority_is_refused(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer, tmp_path: Path
+) -> None:
+    impostor = DeviceManagerPeer(tmp_path / "impostor")
+    await impostor.start()
+    stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", impostor.port)
+    context = await asyncio.to_thread(device_manager.client_context)
+    async with following(cluster, lambda: context) as managers:
+        with pytest.raises(FetchError, match="certificate not accepted") as caught:
+            await managers.read(PLACE)
+    await impostor.stop()
+
+    assert caught.value.state is SourceState.UNREACHABLE
+    assert impostor.requests == []
+
+
+@pytest.mark.asyncio
+async def test_a_certificate_for_another_name_is_refused(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, tmp_path: Path
+) -> None:
+    other = DeviceManagerPeer(tmp_path / "other", name="node-b.example")
+    await other.start()
+    stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", other.port)
+    context = await asyncio.to_thread(other.client_context)
+    async with following(cluster, lambda: context) as managers:
+        with pytest.raises(FetchError, match="Hostname mismatch") as caught:
+            await managers.read(PLACE)
+    await other.stop()
+
+    assert caught.value.state is SourceState.UNREACHABLE
+
+
+@pytest.mark.asyncio
+async def test_without_a_client_pair_it_says_so(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer
+) -> None:
+    stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", device_manager.port)
+    async with following(cluster, None) as managers:
+        with pytest.raises(FetchError, match="no client certificate was given") as caught:
+            await managers.read(PLACE)
+
+    assert caught.value.state is SourceState.UNAUTHORIZED
+
+
+@pytest.mark.asyncio
+async def test_pods_that_cannot_be_listed_are_said_to_be_forbidden(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer
+) -> None:
+    stand_in_cluster.access.rules.clear()
+    async with following(cluster, device_manager.client_context) as managers:
+        with pytest.raises(FetchError, match="cannot be listed: HTTP 403") as caught:
+            await managers.read(PLACE)
+
+    assert caught.value.state is SourceState.FORBIDDEN
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Polls what another task changes."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what changes here announces nothing
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.asyncio
+async def test_pods_are_followed_and_not_listed_for_each_read(
+    managers: DeviceManagers, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer
+) -> None:
+    for _ in range(5):
+        await managers.read(PLACE)
+    assert len(stand_in_cluster.requests.matching("pods", verb="list")) == 1
+
+    await stand_in_cluster.requests.wait_for(1, "pods", verb="watch")
+    [pod] = stand_in_cluster.store.select("pods", NAMESPACE)
+
+    def end(pod: dict[str, Any]) -> None:
+        pod["metadata"]["deletionTimestamp"] = "2026-08-12T09:15:04Z"
+
+    changes = managers._pods.changes
+    stand_in_cluster.store.edit("pods", NAMESPACE, pod["metadata"]["name"], end)
+    await until(lambda: managers._pods.changes > changes)
+
+    with pytest.raises(FetchError, match="no ready device manager"):
+        await managers.read(PLACE)
+    assert len(stand_in_cluster.requests.matching("pods", verb="list")) == 1
+
+
+# Which pods can be asked
+
+
+def pod(**changes: Any) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "metadata": {
+            "name": "dm-1",
+            "namespace": NAMESPACE,
+            "uid": "u-1",
+            "labels": {"app.kubernetes.io/component": "device-manager", "gpustack.ai/manufacturer": "nvidia"},
+            "creationTimestamp": "2026-08-12T09:15:04Z",
+        },
+        "spec": {
+            "nodeName": "node-a",
+            "containers": [{"name": "main", "ports": [{"name": "https", "containerPort": 8443}]}],
+        },
+        "status": {"podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        target = document
+        for parent in parents:
+            target = target[parent]
+        target[last] = value
+    return document
+
+
+def described(**changes: Any) -> str | None:
+    found = describe(json.dumps(pod(**changes)).encode())
+    return None if found is None else str(found.url)
+
+
+def test_the_named_port_is_asked() -> None:
+    assert described() == "https://10.0.0.7:8443/monitor/snapshot"
+
+
+def test_without_a_named_port_it_is_the_usual_one() -> None:
+    assert described(spec__containers=[]) == "https://10.0.0.7:32443/monitor/snapshot"
+
+
+def test_an_ipv6_address_is_bracketed() -> None:
+    assert described(status__podIP="fd00::7") == "https://[fd00::7]:8443/monitor/snapshot"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status__conditions": [{"type": "Ready", "status": "False"}]},
+        {"status__conditions": []},
+        {"status__podIP": None},
+        {"metadata__deletionTimestamp": "2026-08-12T09:15:04Z"},
+        {"metadata__labels": {"app.kubernetes.io/component": "device-manager"}},
+        {"spec__nodeName": None},
+    ],
+    ids=str,
+)
+def test_a_pod_that_cannot_be_asked_is_none(changes: dict[str, Any]) -> None:
+    assert described(**changes) is None
+
+
+@pytest.mark.parametrize("address", ["evil.example", "10.0.0.7@evil.example", "10.0.0.7:1/", "127.1"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(DocumentError, match="address"):
+        described(status__podIP=address)
+
+
+def test_of_two_the_newer_answers() -> None:
+    older = describe(json.dumps(pod()).encode())
+    newer = describe(
+        json.dumps(pod(status__podIP="10.0.0.8", metadata__creationTimestamp="2026-08-12T10:00:00Z")).encode()
+    )
+    assert older is not None
+    assert newer is not None
+
+    for order in ([older, newer], [newer, older]):
+        assert device_managers_module._newest(order) == {PLACE: newer}
+
+
+# Freshness (case G06)
+
+
+@pytest.mark.parametrize("skew_s", [-300, 0, 300])
+@pytest.mark.parametrize(
+    ("age_header", "stale"), [("0", False), ("45", False), ("46", True), ("95", True)], ids=lambda value: str(value)
+)
+@pytest.mark.asyncio
+async def test_age_goes_by_the_sender_whatever_either_clock_says(
+    cluster: ClusterClient,
+    stand_in_cluster: StandInCluster,
+    device_manager: DeviceManagerPeer,
+    skew_s: int,
+    age_header: str,
+    stale: bool,
+) -> None:
+    stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", device_manager.port)
+    context = await asyncio.to_thread(device_manager.client_context)
+    device_manager.headers["Age"] = age_header
+    clock = FrozenMonotonic(timedelta(seconds=skew_s))
+    async with following(cluster, lambda: context, clock) as managers:
+        read = await managers.read(PLACE)
+
+    age_s = read.reading(clock).age_s
+
+    assert age_s == int(age_header)
+    assert is_stale(age_s, read.snapshot.period_s) is stale
+
+
+class FrozenMonotonic(SkewedClock):
+    """Skewed, and a reading is held for no time at all."""
+
+    @override
+    def monotonic(self) -> float:
+        return 1000.0
+
+
+@pytest.mark.parametrize("skew_s", [-300, 0, 300])
+@pytest.mark.parametrize(("old_s", "stale"), [(10, False), (100, True)])
+@pytest.mark.asyncio
+async def test_without_an_age_the_senders_own_date_is_compared(
+    cluster: ClusterClient,
+    stand_in_cluster: StandInCluster,
+    device_manager: DeviceManagerPeer,
+    skew_s: int,
+    old_s: int,
+    stale: bool,
+) -> None:
+    """The existing operator sends no Age: its Date and its timestamp come from one clock."""
+    stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", device_manager.port)
+    context = await asyncio.to_thread(device_manager.client_context)
+    sender_s = datetime.now(UTC) + timedelta(seconds=skew_s)
+    device_manager.headers = {"Date": sender_s.strftime("%a, %d %b %Y %H:%M:%S GMT")}
+    device_manager.document["timestamp"] = (sender_s - timedelta(seconds=old_s)).isoformat()
+    async with following(cluster, lambda: context) as managers:
+        read = await managers.read(PLACE)
+
+    assert is_stale(read.reading(SystemClock()).age_s, read.snapshot.period_s) is stale
+
+
+@pytest.mark.parametrize(
+    ("period", "age", "stale"),
+    [
+        (1.5, "45", False),
+        (1.5, "46", True),
+        (2, "6", False),
+        (2, "7", True),
+        (10**18, "45", False),
+        (10**18, "46", True),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_period_that_is_none_counts_as_fifteen_seconds(
+    managers: DeviceManagers, device_manager: DeviceManagerPeer, period: float, age: str, stale: bool
+) -> None:
+    device_manager.document["periodSeconds"] = period
+    device_manager.headers["Age"] = age
+    clock = FrozenMonotonic(timedelta(0))
+
+    read = await managers.read(PLACE)
+    age_s = read.reading(clock).age_s
+
+    assert age_s is not None
+    held_s = age_s - int(age)
+    assert is_stale(age_s - held_s, read.snapshot.period_s) is stale
+
+
+@pytest.mark.asyncio
+async def test_a_zero_timestamp_is_never_fresh(managers: DeviceManagers, device_manager: DeviceManagerPeer) -> None:
+    device_manager.document["timestamp"] = "0001-01-01T00:00:00Z"
+
+    read = await managers.read(PLACE)
+
+    assert read.reading(SystemClock()).age_s is None
