@@ -1,11 +1,22 @@
 """The scenario file of simulated cards: what it can say, and what is said of a mistake."""
 
+import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from collectors.scenario import Load, Scenario, Span, Window, default_scenario, parse_scenario, read_scenario
+from collectors.scenario import (
+    Load,
+    Scenario,
+    SimulatedCard,
+    Span,
+    Window,
+    default_scenario,
+    parse_scenario,
+    read_scenario,
+)
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import CollectorState, Reason
 
@@ -157,3 +168,20 @@ def test_a_window_may_reach_over_the_end_of_its_period() -> None:
 def test_shapes_of_load(shape: str, values: list[float]) -> None:
     load = Load(shape, 10, 90, 100)
     assert [load.at(now_s, 0.0) for now_s in (0, 25, 50)] == pytest.approx(values)
+
+
+def documented() -> list[str]:
+    page = Path(__file__).parents[3] / "docs" / "simulated.md"
+    return re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("text", documented())
+def test_the_documentations_examples_are_scenarios(text: str) -> None:
+    assert parsed(text).cards
+
+
+def test_the_documentation_names_every_key() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "simulated.md").read_text(encoding="utf-8")
+    keys = {*["count", "card", "cards", "fail", "manufacturer"], *(one.name for one in fields(SimulatedCard))}
+    keys -= {"unhealthy_reason"}
+    assert {key for key in keys if f"`{key}`" not in page} == set()
