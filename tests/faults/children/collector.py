@@ -1,7 +1,8 @@
 """A collector process that misbehaves in one way: ``collector.py MODE --control FILE --fd N --period S …``.
 
 It speaks the line protocol by hand, so that it shares no mistake with the real one. Where a mode depends on what
-the test does meanwhile, it looks at the control file; beside it, in ``.starts``, each process leaves its id and cards.
+the test does meanwhile, it looks at the control file; beside it, in ``.starts``, each process leaves its id and
+cards.
 """
 
 # mypy: disable-error-code="explicit-override"

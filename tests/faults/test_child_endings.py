@@ -1,0 +1,147 @@
+"""Stopping, and what stays behind: no process, no descriptor, no thread, no wait, with either event loop."""
+
+import asyncio
+import os
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from devicemanager.clock import SystemClock
+from devicemanager.model.accelerator import CollectorState
+from devicemanager.node.child import Child
+from devicemanager.node.launcher import STUCK_LIMIT
+from tests.faults.conftest import Run, Supervise
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def unkillable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that outlive SIGKILL, as those stuck in a driver do."""
+
+    def ignore(child: Child) -> None:
+        child._watch.stop_listening()
+
+    monkeypatch.setattr(Child, "kill", ignore)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("mode", ["Steady", "HangOpen", "HangCard"])
+async def test_stopping_takes_well_below_a_second_and_leaves_no_process(supervise: Supervise, mode: str) -> None:
+    async with supervise(mode, card_deadline_s=30.0) as run:
+        await _started(run, 1)
+        if mode == "Steady":
+            await run.samples(1)
+        begun_s = asyncio.get_running_loop().time()
+        await run.stop()
+        assert asyncio.get_running_loop().time() - begun_s < 0.8
+        assert not any(is_running(pid) for pid in run.pids)
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("unkillable")
+async def test_stopping_does_not_wait_for_a_stuck_process(supervise: Supervise) -> None:
+    async with supervise("HangOpen") as run:
+        await _started(run, 1)
+        begun_s = asyncio.get_running_loop().time()
+        await run.stop()
+        assert asyncio.get_running_loop().time() - begun_s < 0.8
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("unkillable")
+async def test_stuck_processes_are_bounded_and_reported(supervise: Supervise) -> None:
+    every_card = " ".join(map(str, range(STUCK_LIMIT)))
+    async with supervise("HangNamed", control=every_card, card_deadline_s=0.2) as run:
+        try:
+            wanted = f"{STUCK_LIMIT} collector processes cannot be killed"
+            await run.holder.until(lambda: run.holder.snapshot.collector.detail == wanted)
+            assert run.holder.snapshot.collector.state is CollectorState.UNRESPONSIVE
+            assert len(run.starts) == STUCK_LIMIT
+        finally:
+            for pid in run.pids:
+                os.kill(pid, 9)
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("unkillable")
+async def test_a_card_is_not_tried_again_while_it_holds_a_process(supervise: Supervise) -> None:
+    async with supervise("HangCard", period_s=0.3) as run:
+        try:
+            await run.samples(6)
+            assert [start for start in run.starts if start.endswith("index:3") and "only index" in start] == []
+        finally:
+            for pid in run.pids:
+                os.kill(pid, 9)
+
+
+@pytest.mark.asyncio
+async def test_many_restarts_leave_nothing_behind(supervise: Supervise) -> None:
+    async with supervise("CrashRest", period_s=0.05) as run:
+        await _started(run, 4)
+        before = descriptors(), threading.active_count()
+        await _started(run, 24)
+        after = descriptors(), threading.active_count()
+        assert after[0] <= before[0] + 4  # one process more or less is being started
+        assert after[1] <= before[1] + 2
+        assert sum(is_running(pid) for pid in run.pids) <= 2
+
+
+@pytest.mark.asyncio
+async def test_clock_steps_change_neither_pace_nor_age(supervise: Supervise) -> None:
+    class Stepping(SystemClock):
+        """Its wall clock jumps a day ahead, then two back, with every look."""
+
+        looks = 0
+
+        @override
+        def now(self) -> datetime:
+            self.looks += 1
+            return datetime(2026, 8, 12, tzinfo=UTC) + timedelta(days=1 if self.looks % 2 else -1)
+
+    clock = Stepping()
+    async with supervise("Steady", period_s=0.3, clock=clock) as run:
+        samples = await run.samples(4)
+        starts = [sample.started_monotonic_s for sample in samples]
+        assert starts == sorted(starts)
+        assert starts[-1] - starts[0] < 3 * 0.3 + 0.5
+        assert run.holder.age_s(clock.monotonic()) == 0
+        assert run.holder.snapshot.collector.state is CollectorState.OK
+        assert run.starts == ["skip only"]
+
+
+@pytest.mark.asyncio
+async def test_progress_is_now_while_nothing_is_overdue(supervise: Supervise) -> None:
+    class Ahead(SystemClock):
+        ahead_s = 0.0
+
+        @override
+        def monotonic(self) -> float:
+            return super().monotonic() + self.ahead_s
+
+    clock = Ahead()
+    async with supervise("HangCard", period_s=0.3, clock=clock) as run:
+        await run.samples(2)
+        assert clock.monotonic() - run.supervisor.last_progress_monotonic_s < 0.1
+        await run.stop()
+        clock.ahead_s = 60.0
+        assert clock.monotonic() - run.supervisor.last_progress_monotonic_s > 50.0
+
+
+async def _started(run: Run, count: int) -> None:
+    """Wait until so many processes have begun to run; the file they write says so."""
+    async with asyncio.timeout(20):
+        while len(run.starts) < count:
+            await asyncio.sleep(0.01)

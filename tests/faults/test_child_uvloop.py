@@ -1,0 +1,66 @@
+"""The loop that the node program runs on, under the same faults: uvloop starts and reaps in its own way."""
+
+import asyncio
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from devicemanager.clock import SystemClock
+from devicemanager.model.accelerator import CollectorState
+from devicemanager.node.supervisor import Supervisor, SupervisorOptions
+from tests.faults.conftest import FAKE, WatchedHolder
+
+uvloop = pytest.importorskip("uvloop")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    """uvloop keeps two descriptors for the life of a process from the first time on that it hears a signal."""
+
+    async def start() -> None:
+        process = await asyncio.create_subprocess_exec("true")
+        await process.wait()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(start())
+
+
+@pytest.mark.parametrize(
+    ("mode", "state", "answering"),
+    [
+        ("Steady", CollectorState.OK, 8),
+        ("HangCard", CollectorState.OK, 7),
+        ("CrashCard", CollectorState.OK, 7),
+        ("CrashBetween", CollectorState.CRASHED, 4),
+        ("HugeLine", CollectorState.FAILED, 3),
+        ("Noise", CollectorState.OK, 8),
+    ],
+)
+def test_faults_on_uvloop(tmp_path: Path, mode: str, state: CollectorState, answering: int) -> None:
+    async def scenario() -> None:
+        clock = SystemClock()
+        holder = WatchedHolder(0.3, clock)
+        command = [sys.executable, "-I", "-S", str(FAKE), mode, "--control", str(tmp_path / "control")]
+        options = SupervisorOptions(manufacturer="nvidia", period_s=0.3, command=command, card_deadline_s=0.5)
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(_run(Supervisor(options, holder, clock)))
+            await holder.until(lambda: len(holder.samples) >= 3)
+            for sample in holder.samples:
+                figures = [reading.memory_used_bytes for reading in sample.readings]
+                assert sum(isinstance(figure, int) for figure in figures) == answering
+            assert holder.snapshot.collector.state is state
+            stopping_s = clock.monotonic()
+            run.cancel()
+        assert clock.monotonic() - stopping_s < 0.8
+
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) <= before
+
+
+async def _run(supervisor: Supervisor) -> None:
+    await supervisor.run()

@@ -1,0 +1,208 @@
+"""What the ends of ticks and processes come to, on a clock of the test's own."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+from structlog.testing import LogCapture
+from typing_extensions import override
+
+from devicemanager.clock import Clock
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Sample
+from devicemanager.node.holder import Holder
+from devicemanager.node.record import Record, Setback
+from devicemanager.node.round import Round
+from devicemanager.node.suspects import Suspects
+
+PERIOD_S = 15.0
+
+
+class SetClock(Clock):
+    def __init__(self) -> None:
+        self.s = 1000.0
+        self.wall = datetime(2026, 8, 12, 9, 0, tzinfo=UTC)
+
+    def pass_s(self, seconds: float) -> None:
+        self.s += seconds
+        self.wall += timedelta(seconds=seconds)
+
+    @override
+    def now(self) -> datetime:
+        return self.wall
+
+    @override
+    def monotonic(self) -> float:
+        return self.s
+
+
+@dataclass
+class Desk:
+    clock: SetClock = field(default_factory=SetClock)
+    suspects: Suspects = field(default_factory=lambda: Suspects(PERIOD_S))
+    capture: LogCapture = field(default_factory=LogCapture)
+
+    def __post_init__(self) -> None:
+        log = structlog.wrap_logger(None, processors=[self.capture])
+        self.holder = Holder("nvidia", PERIOD_S, None, self.clock)
+        self.record = Record(PERIOD_S, self.holder, self.suspects, self.clock, log)
+
+    def tick(self, *indexes: int) -> Round:
+        readings = {i: Reading(Card(i, f"GPU-{i}"), 80 << 30, 1 << 30, 5, 40, 90_000) for i in indexes}
+        return Round(self.clock.s, readings)
+
+    def good(self, *indexes: int) -> None:
+        self.record.complete(self.tick(*indexes), len(indexes), ())
+
+    def fail(self, state: CollectorState, tick: Round | None = None) -> None:
+        self.record.fail(Setback(state, "why"), tick, ())
+
+    @property
+    def sample(self) -> Sample:
+        held = self.holder.snapshot.sample
+        assert held is not None
+        return held
+
+    @property
+    def logged(self) -> list[Any]:
+        return [e["state"] for e in self.capture.entries if e["event"] == "collector_state_changed"]
+
+
+def test_a_good_tick_is_a_sample() -> None:
+    desk = Desk()
+    tick = desk.tick(0, 1)
+    desk.clock.pass_s(0.25)
+    desk.record.complete(tick, 2, ())
+    assert (desk.sample.started_monotonic_s, desk.sample.duration_s) == (1000.0, 0.25)
+    assert desk.sample.taken_at == desk.clock.wall
+    assert desk.holder.snapshot.collector.state is CollectorState.OK
+
+
+def test_failures_are_counted_and_forgotten_by_a_good_sample() -> None:
+    desk = Desk()
+    for failures in (1, 2, 3):
+        desk.fail(CollectorState.LIBRARY_MISSING)
+        assert desk.holder.snapshot.collector.consecutive_failures == failures
+    desk.good(0)
+    assert desk.holder.snapshot.collector.consecutive_failures == 0
+    assert desk.holder.snapshot.collector.detail is None
+
+
+def test_a_failure_without_a_reading_leaves_the_sample_to_age() -> None:
+    desk = Desk()
+    desk.good(0, 1)
+    held = desk.sample
+    desk.clock.pass_s(20)
+    desk.fail(CollectorState.DRIVER_NOT_LOADED, desk.tick())
+    assert desk.sample is held
+    assert desk.holder.age_s(desk.clock.s) == 20
+    assert desk.holder.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
+
+
+def test_back_off_grows_to_a_minute_without_cards_and_resets_with_them() -> None:
+    desk = Desk()
+    delays = []
+    for _ in range(8):
+        desk.fail(CollectorState.LIBRARY_MISSING)
+        delays.append(desk.record.delay_s())
+    assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
+    desk.good(0)
+    desk.clock.pass_s(PERIOD_S)
+    desk.fail(CollectorState.CRASHED)
+    assert desk.record.delay_s() == 1
+
+
+def test_after_a_crash_cards_that_can_be_read_wait_for_their_next_tick() -> None:
+    desk = Desk()
+    desk.good(0)
+    desk.clock.pass_s(1)
+    desk.fail(CollectorState.CRASHED)
+    assert desk.record.delay_s() == PERIOD_S - 1
+
+
+def test_a_process_that_crashes_in_every_tick_is_started_once_in_less_than_two_periods() -> None:
+    desk = Desk()
+    for _ in range(50):
+        desk.fail(CollectorState.CRASHED, desk.tick(0, 1))
+        delay_s = desk.record.delay_s()
+        assert PERIOD_S <= delay_s < 2 * PERIOD_S
+        desk.clock.pass_s(delay_s)
+    assert desk.holder.snapshot.collector.consecutive_failures == 50
+    assert [reading.card.id for reading in desk.sample.readings] == ["GPU-0", "GPU-1"]
+
+
+def test_a_tick_that_none_answered_is_no_sample() -> None:
+    desk = Desk()
+    desk.suspects.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.s)
+    desk.record.complete(desk.tick(), 1, ())
+    assert desk.holder.snapshot.sample is None
+    assert desk.holder.snapshot.collector.state is CollectorState.UNRESPONSIVE
+
+
+def test_a_changed_count_ends_all_suspicions() -> None:
+    desk = Desk()
+    desk.good(0, 1, 2)
+    desk.suspects.blame(Card(2), Reason.TIMEOUT, "x", desk.clock.s)
+    desk.good(0, 1)
+    assert not desk.suspects
+
+
+def test_no_cards_after_some_is_believed_after_three_periods() -> None:
+    desk = Desk()
+    desk.good(0)
+    held = desk.sample
+    for _ in range(3):
+        desk.fail(CollectorState.NO_DEVICES)
+        assert desk.sample is held
+        assert desk.holder.snapshot.collector.state is CollectorState.OK
+        assert desk.holder.snapshot.collector.detail == "why"
+        assert desk.record.delay_s() <= PERIOD_S
+        desk.clock.pass_s(PERIOD_S)
+    desk.fail(CollectorState.NO_DEVICES)
+    assert desk.sample.readings == ()
+    assert desk.holder.snapshot.collector.state is CollectorState.NO_DEVICES
+    assert desk.holder.snapshot.collector.consecutive_failures == 0
+
+
+def test_cards_that_come_back_in_time_were_never_away() -> None:
+    desk = Desk()
+    desk.good(0)
+    desk.fail(CollectorState.NO_DEVICES)
+    desk.clock.pass_s(2 * PERIOD_S)
+    desk.good(0)
+    desk.clock.pass_s(2 * PERIOD_S)
+    desk.fail(CollectorState.NO_DEVICES)
+    assert len(desk.sample.readings) == 1
+    assert desk.logged == ["ok"]
+
+
+def test_a_collector_that_flaps_is_logged_once_a_minute() -> None:
+    desk = Desk()
+    for _ in range(10):
+        desk.good(0)
+        desk.fail(CollectorState.CRASHED)
+        desk.clock.pass_s(5)
+    assert desk.logged == ["ok", "crashed"]
+    desk.clock.pass_s(60)
+    desk.good(0)
+    assert desk.logged == ["ok", "crashed", "ok"]
+    assert desk.capture.entries[-2]["repeats_not_logged"] == 9
+
+
+def test_a_state_keeps_the_time_at_which_it_began() -> None:
+    desk = Desk()
+    desk.fail(CollectorState.LIBRARY_MISSING)
+    began = desk.clock.wall
+    desk.clock.pass_s(60)
+    desk.fail(CollectorState.LIBRARY_MISSING)
+    assert desk.holder.snapshot.collector.since == began
+
+
+def test_restarts_are_processes_beyond_the_first() -> None:
+    desk = Desk()
+    desk.record.started(1)
+    desk.good(0)
+    assert desk.holder.snapshot.collector.restarts == 0
+    desk.record.started(3)
+    desk.good(0)
+    assert desk.holder.snapshot.collector.restarts == 2

@@ -1,0 +1,80 @@
+"""From what one tick read to the readings of one sample."""
+
+from collections.abc import Sequence
+
+from devicemanager.model.accelerator import Card, Reading, Reason
+from devicemanager.node.round import LOST, Unreached, anonymous, assemble, remember
+
+
+def read(index: int, card_id: str | None = None) -> Reading:
+    return Reading(Card(index, card_id or f"GPU-{index}"), 80 << 30, 1 << 30, 5, 40, 90_000)
+
+
+def hung(index: int) -> Reading:
+    return Reading.unreadable(Card(index), Reason.TIMEOUT, "did not answer")
+
+
+def known(*indexes: int) -> list[Card]:
+    return [Card(index, f"GPU-{index}", "H100", None) for index in indexes]
+
+
+def sample(
+    read_: Sequence[Reading],
+    suspects: Sequence[Reading] = (),
+    *,
+    count: int | None,
+    known_: Sequence[Card] = (),
+    unreached: Unreached = LOST,
+) -> list[tuple[str | None, Reason | int]]:
+    readings = assemble(
+        {reading.card.index: reading for reading in read_},
+        suspects,
+        count=count,
+        known=known_,
+        bus_addresses=(),
+        unreached=unreached,
+    )
+    return [(reading.card.id, reading.cores_percent) for reading in readings]
+
+
+def test_the_librarys_order_is_kept_whatever_order_they_came_in() -> None:
+    assert sample([read(2), read(0)], [hung(1)], count=3) == [
+        ("GPU-0", 5),
+        ("index:1", Reason.TIMEOUT),
+        ("GPU-2", 5),
+    ]
+
+
+def test_a_suspect_that_was_read_after_all_is_read() -> None:
+    assert sample([read(0), read(1)], [hung(1)], count=2) == [("GPU-0", 5), ("GPU-1", 5)]
+
+
+def test_a_suspect_that_is_no_longer_counted_is_lost_under_its_id() -> None:
+    assert sample([read(0)], [hung(1)], count=1, known_=known(0, 1)) == [("GPU-0", 5), ("GPU-1", Reason.LOST)]
+
+
+def test_a_card_that_nobody_mentioned_is_listed_all_the_same() -> None:
+    assert sample([read(0)], count=2) == [("GPU-0", 5), ("index:1", Reason.TRANSIENT_DRIVER_ERROR)]
+
+
+def test_known_cards_that_left_come_last() -> None:
+    rows = sample([read(0, "GPU-9")], count=1, known_=known(0, 1))
+    assert rows == [("GPU-9", 5), ("GPU-0", Reason.LOST), ("GPU-1", Reason.LOST)]
+
+
+def test_an_unfinished_tick_lists_what_it_did_not_come_to() -> None:
+    crashed = Unreached(Reason.TRANSIENT_DRIVER_ERROR, "the collector crashed")
+    rows = sample([read(0)], count=None, known_=known(0, 1), unreached=crashed)
+    assert rows == [("GPU-0", 5), ("GPU-1", Reason.TRANSIENT_DRIVER_ERROR)]
+
+
+def test_the_bus_is_asked_only_for_cards_that_cannot_say_who_they_are() -> None:
+    assert not anonymous({0: read(0)}, [], 1)
+    assert anonymous({0: read(0)}, [hung(1)], 2)
+    assert anonymous({0: read(0)}, [], 2)
+    assert not anonymous({0: read(0)}, [], None)
+
+
+def test_only_the_vendors_ids_are_remembered() -> None:
+    cards = [Card(0, "GPU-0"), Card(1, "index:1"), Card(2, "pci:0000:01:00.0"), Card(3, None)]
+    assert remember(Reading.unreadable(card, Reason.LOST, "x") for card in cards) == (Card(0, "GPU-0"),)

@@ -1,0 +1,93 @@
+"""Who a card is when it cannot say so, and that no two cards are ever the same one."""
+
+from dataclasses import replace
+
+import pytest
+
+from devicemanager.model.accelerator import Card, Reading, Reason
+from devicemanager.rules.identity import identify, index_key
+
+
+def silent(index: int, pci: str | None = None) -> Reading:
+    return Reading.unreadable(Card(index, pci_bus_id=pci), Reason.TIMEOUT, "did not answer")
+
+
+def read(index: int, card_id: str, pci: str | None = None) -> Reading:
+    return Reading(Card(index, card_id, "H100", pci or f"0000:0{index}:00.0"), 80 << 30, 1 << 30, 5, 40, 90_000)
+
+
+def known(index: int) -> Card:
+    return Card(index, f"GPU-{index}", "H100", f"0000:0{index}:00.0")
+
+
+def ids(readings: tuple[Reading, ...]) -> list[str | None]:
+    return [reading.card.id for reading in readings]
+
+
+def test_what_a_card_says_is_its_id() -> None:
+    readings = (read(0, "GPU-0"), read(1, "GPU-1"))
+    assert identify(readings, [known(1), known(0)], ["0000:07:00.0"]) == readings
+
+
+def test_a_silent_card_is_who_it_was_at_its_index() -> None:
+    result = identify([read(0, "GPU-0"), silent(1)], [known(0), known(1)], [])
+    assert result[1].card == known(1)
+    assert result[1].temperature_celsius is Reason.TIMEOUT
+
+
+def test_an_address_says_more_than_an_index() -> None:
+    result = identify([silent(0, "0000:01:00.0"), silent(1, "0000:00:00.0")], [known(0), known(1)], [])
+    assert ids(result) == ["GPU-1", "GPU-0"]
+    assert [reading.card.index for reading in result] == [0, 1]
+
+
+def test_a_card_that_moved_up_is_not_taken_for_the_one_that_left() -> None:
+    result = identify([read(0, "GPU-1", "0000:01:00.0"), silent(1)], [known(0), known(1)], [])
+    assert ids(result) == ["GPU-1", "index:1"]
+
+
+@pytest.mark.parametrize(
+    ("readings", "bus", "expected"),
+    [
+        pytest.param(
+            [read(0, "GPU-0"), silent(1)], ["0000:00:00.0", "0000:01:00.0"], "pci:0000:01:00.0", id="one left"
+        ),
+        pytest.param([read(0, "GPU-0"), silent(1)], ["0000:00:00.0"], "index:1", id="none left"),
+        pytest.param([read(0, "GPU-0"), silent(1)], ["0000:08:00.0", "0000:01:00.0"], "index:1", id="two left"),
+        pytest.param([silent(0), silent(1)], ["0000:01:00.0"], "index:1", id="one left for two"),
+        pytest.param([silent(0), silent(1, "0000:05:00.0")], [], "pci:0000:05:00.0", id="its own address"),
+    ],
+)
+def test_a_card_never_read(readings: list[Reading], bus: list[str], expected: str) -> None:
+    assert ids(identify(readings, [], bus))[1] == expected
+
+
+def test_the_only_address_left_becomes_the_cards() -> None:
+    result = identify([silent(0)], [], ["0000:01:00.0"])
+    assert result[0].card.pci_bus_id == "0000:01:00.0"
+
+
+def test_of_two_cards_with_one_id_the_first_has_it_and_none_is_lost() -> None:
+    result = identify([read(0, "GPU-0"), read(1, "GPU-0"), read(2, "GPU-0", "0000:01:00.0")], [], [])
+    assert ids(result) == ["GPU-0", "pci:0000:01:00.0", "index:2"]
+    assert len(result) == 3
+
+
+def test_two_cards_with_one_id_stay_apart_in_any_sample() -> None:
+    twins = [read(0, "GPU-0"), read(1, "GPU-0")]
+    first = identify(twins, [], [])
+    assert identify(twins, [reading.card for reading in first], []) == first
+
+
+def test_a_vendor_that_uses_our_form_of_id_takes_nothing_from_another_card() -> None:
+    result = identify([read(0, "index:1"), silent(1)], [], [])
+    assert len(set(ids(result))) == 2
+
+
+def test_a_known_card_is_recalled_once() -> None:
+    twins = [silent(0), replace(silent(0), card=Card(0))]
+    assert len(set(ids(identify(twins, [known(0)], [])))) == 2
+
+
+def test_an_index_key_is_what_the_collector_is_told() -> None:
+    assert index_key(3) == "index:3"
