@@ -68,7 +68,8 @@ class Verdicts(Generic[Key, Value]):
     ) -> None:
         for flight in self._flights.values():
             flight.cancel()
-        await self._tasks.__aexit__(kind, error, trace)
+        # None of these tasks fails, so an error of the block is its own: it must not come out as a group of errors.
+        await self._tasks.__aexit__(None, None, None)
 
     def __len__(self) -> int:
         return len(self._answers)

@@ -1,0 +1,204 @@
+"""Following the front proxy's ConfigMap: what is adopted, and what is kept when it goes bad."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+from devicemanager.certificates import Authority
+from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.model.usage import SourceState
+from devicemanager.tls_material import TrustedCAs
+from devicemanager.worker.apiserver.front_proxy import RECHECK_S, FrontProxy
+from devicemanager.worker.apiserver.request_header import parse_trust
+from devicemanager.worker.cluster import ClusterClient, WatchEvent
+from devicemanager.worker.credentials import Kubeconfig
+from tests.unit.apiserver.room import StillClock, until
+
+CA = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+DATA = {
+    "client-ca-file": "not ours to believe",
+    "requestheader-client-ca-file": CA,
+    "requestheader-allowed-names": '["front-proxy-client"]',
+    "requestheader-username-headers": '["X-Remote-User"]',
+    "requestheader-group-headers": '["X-Remote-Group"]',
+    "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+}
+
+
+def test_the_real_content() -> None:
+    trust = parse_trust(DATA)
+    assert trust.ca_pem == CA
+    assert trust.allowed_names == ("front-proxy-client",)
+    assert trust.username_headers == ("X-Remote-User",)
+    assert trust.uid_headers == ()
+    assert trust.extra_prefixes == ("x-remote-extra-",)
+    assert trust.allows("front-proxy-client")
+    assert not trust.allows("kubelet")
+
+
+@pytest.mark.parametrize("names", ["[]", "", None])
+def test_no_names_allow_any(names: str | None) -> None:
+    data = {key: value for key, value in DATA.items() if key != "requestheader-allowed-names"}
+    if names is not None:
+        data["requestheader-allowed-names"] = names
+    assert parse_trust(data).allows("anybody")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"requestheader-client-ca-file": ""},
+        {"requestheader-client-ca-file": "not a certificate"},
+        {"requestheader-allowed-names": "front-proxy-client"},
+        {"requestheader-allowed-names": '"front-proxy-client"'},
+        {"requestheader-allowed-names": "[1]"},
+        {"requestheader-username-headers": "[]"},
+        {"requestheader-username-headers": ""},
+        {"requestheader-group-headers": "{"},
+    ],
+)
+def test_content_of_no_use(change: dict[str, str]) -> None:
+    with pytest.raises(DocumentError):
+        parse_trust({**DATA, **change})
+    with pytest.raises(DocumentError, match="aggregation layer is not configured"):
+        parse_trust({})
+
+
+class Script:
+    """A ConfigMap that changes as told; each read or watch event is the next of the script."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.events: list[WatchEvent] = []
+        self.reads: list[float] = []
+        self.watched: list[str] = []
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+        assert path == "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+        self.reads.append(asyncio.get_running_loop().time())
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+    async def watch(
+        self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        # Anything wider is refused by the real role.
+        assert params == {"fieldSelector": "metadata.name=extension-apiserver-authentication"}
+        self.watched.append(resource_version)
+        while self.events:
+            yield self.events.pop(0)
+        await asyncio.Event().wait()
+
+
+def config_map(version: str = "1", **data: str) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": version}, "data": {**DATA, **data}}
+
+
+def event(kind: str, document: object) -> WatchEvent:
+    return WatchEvent(kind, json.dumps(document).encode())
+
+
+async def followed(script: Script, seconds: float, installed: list[str]) -> FrontProxy:
+    front_proxy = FrontProxy(script, installed.append)
+    try:
+        async with asyncio.timeout(seconds):
+            await front_proxy.follow()
+    except TimeoutError:
+        pass
+    return front_proxy
+
+
+@pytest.mark.looptime
+@pytest.mark.asyncio
+async def test_the_ca_is_installed_once_and_names_change_without_it() -> None:
+    script, installed = Script(config_map()), list[str]()
+    script.events = [
+        event("MODIFIED", config_map("2", **{"requestheader-allowed-names": '["other"]'})),
+        event("BOOKMARK", {"metadata": {"resourceVersion": "3"}}),
+    ]
+    front_proxy = await followed(script, 10, installed)
+    assert installed == [CA]
+    assert front_proxy.problem is None
+    assert front_proxy.trust is not None
+    assert front_proxy.trust.allowed_names == ("other",)
+    assert script.watched == ["1"]
+
+
+@pytest.mark.looptime
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "bad",
+    [
+        event("MODIFIED", {"metadata": {"resourceVersion": "2"}}),
+        event("MODIFIED", config_map("2", **{"requestheader-client-ca-file": ""})),
+        event("MODIFIED", config_map("2", **{"requestheader-allowed-names": "{"})),
+        event("DELETED", config_map("2")),
+        WatchEvent("MODIFIED", b"not json"),
+    ],
+)
+async def test_the_last_good_word_is_kept(bad: WatchEvent) -> None:
+    script, installed = Script(config_map(), FetchError(SourceState.NOT_SERVED, "gone", status=404)), list[str]()
+    script.events = [bad]
+    front_proxy = await followed(script, 100, installed)
+    assert front_proxy.trust == parse_trust(DATA)
+    assert installed == [CA]
+    assert front_proxy.problem == "gone"
+
+
+@pytest.mark.looptime
+@pytest.mark.asyncio
+async def test_it_is_read_again_each_minute_whatever_the_watch_says() -> None:
+    script = Script(config_map())
+    await followed(script, 3.5 * RECHECK_S, [])
+    assert script.reads == pytest.approx([0, RECHECK_S, 2 * RECHECK_S, 3 * RECHECK_S])
+
+
+@pytest.mark.looptime
+@pytest.mark.asyncio
+async def test_a_cluster_that_is_away_is_asked_again_with_growing_pauses_and_said_so() -> None:
+    script = Script(FetchError(SourceState.UNREACHABLE, "away"))
+    front_proxy = await followed(script, 100, [])
+    assert front_proxy.trust is None
+    assert front_proxy.problem == "away"
+    assert script.reads == pytest.approx([0, 1, 3, 7, 15, 31, 61, 91])
+
+
+@pytest.mark.looptime
+@pytest.mark.asyncio
+async def test_a_ca_that_cannot_be_installed_is_not_believed() -> None:
+    def install(pem: str) -> None:
+        raise ValueError("not a certificate")
+
+    front_proxy = FrontProxy(Script(config_map()), install)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await front_proxy.follow()
+    assert front_proxy.trust is None
+    assert "cannot be used" in str(front_proxy.problem)
+
+
+@pytest.mark.asyncio
+async def test_over_a_real_connection(stand_in_cluster: StandInCluster) -> None:
+    installed: list[str] = []
+
+    def install(pem: str) -> None:
+        TrustedCAs.parse(pem.encode())
+        installed.append(pem)
+
+    kubeconfig = stand_in_cluster.write_kubeconfig(stand_in_cluster.folder / "worker", WORKER_TOKEN)
+    async with ClusterClient(Kubeconfig(str(kubeconfig)), StillClock()) as api, asyncio.TaskGroup() as tasks:
+        front_proxy = FrontProxy(api, install)
+        following = tasks.create_task(front_proxy.follow())
+        await until(lambda: front_proxy.trust is not None)
+        await until(lambda: bool(stand_in_cluster.requests.matching("watch=true")) or len(installed) == 1)
+        successor = Authority.create("next front proxy CA")
+        stand_in_cluster.publish_front_proxy([stand_in_cluster.front_proxy, successor])
+        await until(lambda: len(installed) == 2)
+        assert installed[1].count("BEGIN CERTIFICATE") == 2
+        following.cancel()

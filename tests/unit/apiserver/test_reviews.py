@@ -1,0 +1,136 @@
+"""The two reviews: what is asked, what is understood, what is tried again."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.model.usage import SourceState
+from devicemanager.worker.apiserver import reviews
+from devicemanager.worker.apiserver.attributes import Attributes
+from devicemanager.worker.apiserver.identity import User
+
+
+def test_an_access_review_of_a_resource_leaves_out_what_is_empty() -> None:
+    user = User("viewer", groups=("dev",))
+    attributes = Attributes("get", "/p", "g.example", "v1", "ns", "instances", "metrics", "web")
+    assert reviews.access_review(user, attributes) == {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": "viewer",
+            "groups": ["dev"],
+            "resourceAttributes": {
+                "namespace": "ns",
+                "verb": "get",
+                "group": "g.example",
+                "version": "v1",
+                "resource": "instances",
+                "subresource": "metrics",
+                "name": "web",
+            },
+        },
+    }
+    everywhere = Attributes("list", "/p", "g.example", "v1", resource="instancemetrics", is_collection=True)
+    spec: Any = reviews.access_review(User("viewer", "u-1", (), (("k", ("v",)),)), everywhere)["spec"]
+    assert set(spec["resourceAttributes"]) == {"verb", "group", "version", "resource"}
+    assert (spec["uid"], spec["extra"]) == ("u-1", {"k": ["v"]})
+
+
+def test_an_access_review_of_a_path() -> None:
+    spec: Any = reviews.access_review(User("viewer"), Attributes("get", "/apis"))["spec"]
+    assert spec == {"user": "viewer", "groups": [], "nonResourceAttributes": {"path": "/apis", "verb": "get"}}
+
+
+def test_a_token_review_as_the_real_one_answers() -> None:
+    good = {"authenticated": True, "user": {"username": "bot", "uid": "u", "groups": ["a"], "extra": {"k": ["v"]}}}
+    assert reviews.reviewed_user(good) == User("bot", "u", ("a",), (("k", ("v",)),))
+    assert reviews.reviewed_user({"user": {}, "error": "invalid bearer token"}) is None
+    assert reviews.reviewed_user({"authenticated": False, "user": {"username": "bot"}}) is None
+    assert reviews.reviewed_user({"authenticated": "true", "user": {"username": "bot"}}) is None
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        None,
+        {},
+        {"username": ""},
+        {"username": 1},
+        {"username": "x", "groups": "system:masters"},
+        {"username": "x", "groups": [1]},
+        {"username": "x", "uid": 1},
+        {"username": "x", "extra": []},
+        {"username": "x", "extra": {"k": "v"}},
+    ],
+)
+def test_a_user_that_is_none_is_nobody(user: object) -> None:
+    with pytest.raises(DocumentError):
+        reviews.reviewed_user({"authenticated": True, "user": user})
+
+
+class Flaky:
+    """Fails a number of times, then answers."""
+
+    def __init__(self, *failures: FetchError, answer: bytes = b'{"status":{"allowed":true}}') -> None:
+        self.failures = list(failures)
+        self.answer = answer
+        self.times: list[float] = []
+
+    async def post(self, path: str, body: bytes, *, deadline_s: float) -> bytes:
+        self.times.append(asyncio.get_running_loop().time())
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.answer
+
+
+def busy(status: int) -> FetchError:
+    return FetchError(SourceState.UNREACHABLE, "busy", status=status)
+
+
+@pytest.mark.looptime
+@pytest.mark.asyncio
+async def test_a_busy_api_server_is_asked_again_a_little_later_each_time() -> None:
+    api = Flaky(busy(500), busy(429), FetchError(SourceState.UNREACHABLE, "reset"))
+    assert await reviews.ask(api, "/p", {}) == {"allowed": True}
+    pauses = [later - earlier for earlier, later in zip(api.times, api.times[1:], strict=False)]
+    assert pauses == pytest.approx([0.5, 0.75, 1.125])
+
+
+@pytest.mark.looptime
+@pytest.mark.asyncio
+async def test_after_five_attempts_it_ends() -> None:
+    api = Flaky(*[busy(500)] * 10)
+    with pytest.raises(FetchError, match="busy"):
+        await reviews.ask(api, "/p", {})
+    assert len(api.times) == 5
+
+
+@pytest.mark.asyncio
+async def test_a_refusal_is_not_asked_again() -> None:
+    api = Flaky(FetchError(SourceState.FORBIDDEN, "no", status=403))
+    with pytest.raises(FetchError):
+        await reviews.ask(api, "/p", {})
+    assert len(api.times) == 1
+
+
+@pytest.mark.looptime
+@pytest.mark.asyncio
+async def test_one_question_takes_ten_seconds_at_most() -> None:
+    class Silent:
+        async def post(self, path: str, body: bytes, *, deadline_s: float) -> bytes:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    with pytest.raises(FetchError) as ended:
+        await reviews.ask(Silent(), "/p", {})
+    assert ended.value.state is SourceState.TIMEOUT
+    assert asyncio.get_running_loop().time() == pytest.approx(10)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b"{}", b'{"status":null}', b"[" * 100_000, b'"x"'])
+async def test_what_is_no_review_is_not_understood(answer: bytes) -> None:
+    with pytest.raises(DocumentError):
+        await reviews.ask(Flaky(answer=answer), "/p", {})
