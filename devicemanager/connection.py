@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Final, Protocol, cast
 
 from aiohttp import hdrs, web
-from aiohttp.http_exceptions import BadHttpMethod, InvalidHeader, LineTooLong
+from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from typing_extensions import override
 
 from devicemanager.tls_material import TrustedCAs
@@ -265,7 +265,5 @@ def _refusal(error: BaseException | None) -> str:
             return "request line or header too long"
         case BadHttpMethod():
             return "not an HTTP request"
-        case InvalidHeader():
-            return "invalid header"
         case _:
             return "bad request"

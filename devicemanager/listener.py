@@ -81,11 +81,16 @@ class Listener:
         self._identity = identity
         self._log = log
         self._sockets: list[socket.socket] = []
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # in the order of acceptance
         self._emptied = asyncio.Event()
         self._retiring = False
         self._stopped = asyncio.Event()
         identity.on_dropped(self._client_cas_dropped)
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        """Those accepted and not gone yet, from their acceptance on."""
+        return frozenset(self._connections)
 
     async def start(self) -> None:
         """Start the application and listen; connections wait in the kernel until :meth:`serve`.
@@ -170,7 +175,7 @@ class Listener:
 
     def forget(self, connection: Connection) -> None:
         """Free the place of a connection that is gone. Harmless when it was free."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if not self._connections:
             self._emptied.set()
 
@@ -214,18 +219,18 @@ class Listener:
         if len(from_peer) >= self.limits.connections_per_peer:
             admitted = self._make_room(from_peer, "too many connections from one peer", peer)
         elif len(self._connections) >= self.limits.connections:
-            admitted = self._make_room(self._connections, "too many connections", peer)
+            admitted = self._make_room(list(self._connections), "too many connections", peer)
         else:
             admitted = True
         if not admitted:
             return None
         connection = Connection(self._server, self, accepted, peer, self._identity.client_cas, self._loop)
         connection.retiring = self._retiring
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._emptied.clear()
         return connection
 
-    def _make_room(self, among: Sequence[Connection] | set[Connection], cause: str, peer: str) -> bool:
+    def _make_room(self, among: Sequence[Connection], cause: str, peer: str) -> bool:
         waiting = [one for one in among if not one.busy]
         if not waiting:
             self._rated.write(logging.WARNING, "connection_refused", cause=cause, peer=peer)

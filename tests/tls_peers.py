@@ -1,0 +1,217 @@
+"""The other side of our TLS: authorities, identities, a logger that remembers, a peer that speaks HTTP by hand."""
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import uvloop
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
+from typing_extensions import override
+
+from devicemanager.certificates import Authority, PemPair
+from devicemanager.clock import Clock, SystemClock
+from devicemanager.tls import ServerIdentity
+from devicemanager.tls_material import Pair, TrustedCAs, client_context
+
+SERVER_NAMES = ("device-manager.test", "127.0.0.1", "::1")
+PATIENCE_S = 10.0
+"""Longer than anything here takes on a busy machine; reached only when something is broken."""
+
+
+def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an asynchronous test twice: on asyncio's own event loop, and on the one that the programs use."""
+
+    @functools.wraps(test)
+    def run(*args: object, loop_factory: Callable[[], asyncio.AbstractEventLoop], **kwargs: object) -> None:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(test(*args, **kwargs))
+
+    signature = inspect.signature(test)
+    of_the_loop = inspect.Parameter("loop_factory", inspect.Parameter.KEYWORD_ONLY)
+    setattr(run, "__signature__", signature.replace(parameters=[*signature.parameters.values(), of_the_loop]))  # noqa: B010 - mypy knows no such attribute
+    loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    twice: Callable[..., None] = pytest.mark.parametrize("loop_factory", loops.values(), ids=loops.keys())(run)
+    return twice
+
+
+class SetClock(Clock):
+    """Shows the times that a test sets."""
+
+    def __init__(self, now: datetime = datetime(2026, 8, 1, tzinfo=UTC), monotonic_s: float = 1000.0) -> None:
+        self.at = now
+        self.monotonic_s = monotonic_s
+
+    @override
+    def now(self) -> datetime:
+        return self.at
+
+    @override
+    def monotonic(self) -> float:
+        return self.monotonic_s
+
+
+@dataclass
+class Logged:
+    """A logger and what was written to it."""
+
+    capture: LogCapture = field(default_factory=LogCapture)
+
+    @property
+    def log(self) -> FilteringBoundLogger:
+        logger: FilteringBoundLogger = structlog.wrap_logger(
+            None, processors=[self.capture], wrapper_class=structlog.make_filtering_bound_logger(0)
+        )
+        return logger
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        return [
+            {k: v for k, v in one.items() if k != "event"} for one in self.capture.entries if one["event"] == name
+        ]
+
+
+@functools.cache
+def authority(name: str = "authority") -> Authority:
+    """One authority per name for the whole run: making keys takes time."""
+    return Authority.create(name)
+
+
+def cas(*authorities: Authority) -> TrustedCAs:
+    return TrustedCAs.parse(bundle(*authorities))
+
+
+def bundle(*authorities: Authority) -> bytes:
+    return b"".join(one.pem.certificate for one in authorities)
+
+
+def parsed(pem: PemPair) -> Pair:
+    return Pair.parse(pem.certificate, pem.key)
+
+
+def server_identity(client_cas: TrustedCAs | None = None, logged: Logged | None = None) -> ServerIdentity:
+    identity = ServerIdentity(
+        parsed(authority().serving(SERVER_NAMES)), clock=SystemClock(), log=(logged or Logged()).log
+    )
+    if client_cas is not None:
+        identity.trust(client_cas)
+    return identity
+
+
+def client(pem: PemPair | None = None, *, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+    """A client's context that believes the serving pairs of :func:`authority`."""
+    context = client_context(cas(authority()), None if pem is None else parsed(pem))
+    if version is not None:
+        context.minimum_version = context.maximum_version = version
+    return context
+
+
+def write_pair(directory: Path, pem: PemPair) -> None:
+    """Write a pair as a Kubernetes volume does: a new directory, then one symbolic link swapped."""
+    generation = directory / f"..{len(list(directory.iterdir()))}"
+    pem.write(generation)
+    link = directory / "..data.new"
+    link.symlink_to(generation.name)
+    link.rename(directory / "..data")
+    for name in ("tls.crt", "tls.key"):
+        if not (directory / name).is_symlink():
+            (directory / name).symlink_to(f"..data/{name}")
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Peer:
+    """One connection of a client."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @property
+    def tls(self) -> ssl.SSLObject:
+        found: ssl.SSLObject = self.writer.get_extra_info("ssl_object")
+        return found
+
+    async def get(self, path: str = "/", headers: Sequence[str] = ()) -> Answer:
+        self.send(path, headers)
+        return await self.answer()
+
+    def send(self, path: str = "/", headers: Sequence[str] = ()) -> None:
+        lines = [f"GET {path} HTTP/1.1", "Host: test", *headers, "", ""]
+        self.writer.write("\r\n".join(lines).encode())
+
+    async def answer(self) -> Answer:
+        async with asyncio.timeout(PATIENCE_S):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = {name: value for name, _, value in (line.partition(": ") for line in head[1:-2])}
+            body = await self.reader.readexactly(int(headers.get("Content-Length", "0")))
+        return Answer(int(head[0].split()[1]), headers, body)
+
+    async def closed(self) -> bytes:
+        """Wait until the server has closed; what came before."""
+        async with asyncio.timeout(PATIENCE_S):
+            try:
+                return await self.reader.read()
+            except (ConnectionError, ssl.SSLError):
+                return b""
+
+
+@contextlib.asynccontextmanager
+async def connected(address: tuple[str, int], context: ssl.SSLContext | None) -> AsyncIterator[Peer]:
+    """A connection, over TLS unless ``context`` is None."""
+    name = None if context is None else SERVER_NAMES[0]
+    async with asyncio.timeout(PATIENCE_S):
+        reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname=name)
+    try:
+        yield Peer(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def refused(address: tuple[str, int], context: ssl.SSLContext) -> bool:
+    """Whether a handshake, or the first answer after it, fails. In TLS 1.3 the client is told only afterwards."""
+    try:
+        async with connected(address, context) as peer:
+            await peer.get()
+    except (OSError, asyncio.IncompleteReadError):
+        return True
+    return False
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what another task or process brings about."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
+            await asyncio.sleep(0.005)
+
+
+def blocking_get(
+    address: tuple[str, int], context: ssl.SSLContext, session: ssl.SSLSession | None
+) -> tuple[bool, ssl.SSLSession | None]:
+    """One request on a new connection that offers ``session``: whether that was resumed, and the session after it.
+
+    Raises:
+        OSError: The server refused.
+    """
+    with (
+        socket.create_connection(address, timeout=PATIENCE_S) as raw,
+        context.wrap_socket(raw, server_hostname=SERVER_NAMES[0], session=session) as wrapped,
+    ):
+        wrapped.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        if not wrapped.recv(1024):
+            raise ConnectionError("closed without an answer")
+        return bool(wrapped.session_reused), wrapped.session
