@@ -185,3 +185,15 @@ def serving(folder: Path) -> Iterator[Serve]:
 def cards(snapshot: Document) -> list[Document]:
     """All cards of a snapshot, in its order."""
     return [card for group in snapshot["groups"] for card in group["accelerators"]]
+
+
+def bus(root: Path, *devices: tuple[str, str]) -> str:
+    """A file system as /sys, with display controllers of these vendors at these addresses."""
+    for address, vendor in devices:
+        folder = root / "bus" / "pci" / "devices" / address
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(f"0x{vendor}\n")
+        (folder / "device").write_text("0x2330\n")
+        (folder / "class").write_text("0x030200\n")
+    root.mkdir(exist_ok=True)
+    return f"--sys-root={root}"

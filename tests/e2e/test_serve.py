@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.device_manager import DeviceManager, Serve, cards, environment, trusting_anyone
+from tests.e2e.device_manager import DeviceManager, Serve, bus, cards, environment, trusting_anyone
 
 SIMULATED = "--manufacturer=simulated"
 
@@ -263,18 +263,6 @@ def test_open_to_anyone_is_said_loudly(serve: Serve) -> None:
 
     assert manager.event("anonymous_access_allowed")["level"] == "warning"
     assert manager.ask().status == 200
-
-
-def bus(root: Path, *devices: tuple[str, str]) -> str:
-    """A file system as /sys, with display controllers of these vendors at these addresses."""
-    for address, vendor in devices:
-        folder = root / "bus" / "pci" / "devices" / address
-        folder.mkdir(parents=True)
-        (folder / "vendor").write_text(f"0x{vendor}\n")
-        (folder / "device").write_text("0x2330\n")
-        (folder / "class").write_text("0x030200\n")
-    root.mkdir(exist_ok=True)
-    return f"--sys-root={root}"
 
 
 @pytest.mark.parametrize(

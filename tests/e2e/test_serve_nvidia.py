@@ -1,0 +1,342 @@
+"""What the field has already seen, from the library's return codes to the answer over HTTPS.
+
+Each test is one case: the real nvidia-ml-py on the NVML stand-in, a real collector process, a real device manager.
+"""
+
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.e2e.device_manager import DeviceManager, Document, Serve, bus, cards
+from tests.standins.nvml import GIB, MIB, NvmlStandin, Scenario
+
+FIGURES = {"memory", "memoryUsage", "memoryUtilization", "coresUtilization", "temperature", "powerUsage"}
+
+
+class Start(Protocol):
+    """Starts a device manager for NVIDIA cards that play a scenario."""
+
+    def __call__(self, scenario: Scenario, *flags: str) -> DeviceManager: ...
+
+
+def uuid(index: int) -> str:
+    return f"GPU-{index:08x}-aaaa-bbbb-cccc-{index:012x}"
+
+
+def expected(index: int) -> Mapping[str, Any]:
+    """A healthy card of the stand-in, as the snapshot must show it."""
+    used = (index + 1) * 3 * GIB + 5
+    return {
+        "id": uuid(index),
+        "index": index,
+        "name": "NVIDIA H100 80GB HBM3",
+        "pciBusId": f"0000:{0x1B + index:02x}:00.0",
+        "memory": 81920,
+        "memoryUsage": (index + 1) * 3072 + 1,  # five bytes more than whole MiB
+        "memoryUtilization": 100 * used // (80 * GIB),
+        "coresUtilization": 10 + index,
+        "temperature": 40 + index,
+        "powerUsage": 120 + index,
+        "unhealthy": False,
+        "absent": {},
+    }
+
+
+@pytest.fixture
+def no_bus(tmp_path: Path) -> str:
+    """A machine whose PCI bus shows nothing."""
+    return bus(tmp_path / "sys")
+
+
+@pytest.fixture
+def nvidia(serve: Serve, nvml: NvmlStandin, no_bus: str) -> Start:
+    """On a machine whose PCI bus shows nothing."""
+
+    def start(scenario: Scenario, *flags: str) -> DeviceManager:
+        nvml.play(scenario)
+        given = ("--manufacturer=nvidia", "--monitor-period=1s", no_bus, *flags)
+        return serve(*given, environment=nvml.environment)
+
+    return start
+
+
+def complete(count: int) -> Any:
+    """Whether a snapshot has that many cards, all of them read."""
+    return lambda seen: len(cards(seen)) == count and not any(card["unhealthy"] for card in cards(seen))
+
+
+def newer(timestamp: str) -> Any:
+    """Whether a snapshot is of a later sample."""
+    return lambda seen: seen["timestamp"] > timestamp
+
+
+def test_eight_healthy_cards_are_served_figure_by_figure(nvidia: Start) -> None:
+    manager = nvidia(Scenario.healthy(8))
+
+    assert cards(manager.until(complete(8))) == [expected(index) for index in range(8)]
+
+
+def test_n01_one_unsupported_query_costs_one_figure(nvidia: Start) -> None:
+    scenario = Scenario(1).card(
+        0,
+        name="NVIDIA GB10",
+        uuid="GPU-00000001-aaaa-bbbb-cccc-000000000001",
+        pci="0000000F:01:00.0",
+        gpu=0,
+        memory=0,
+        power=11170,
+        temperature=35,
+        processes=f"4000:{20064501760}",
+    )
+
+    (card,) = cards(nvidia(scenario).until_state("ok"))
+
+    assert card == {
+        "id": "GPU-00000001-aaaa-bbbb-cccc-000000000001",
+        "index": 0,
+        "name": "NVIDIA GB10",
+        "pciBusId": "000f:01:00.0",
+        "coresUtilization": 0,
+        "temperature": 35,
+        "powerUsage": 11,
+        "unhealthy": False,
+        "absent": {
+            "memory": "unsupported",
+            "memoryUsage": "unsupported",
+            "memoryUtilization": "unsupported",
+            "ecc": "unsupported",
+        },
+    }
+
+
+def test_n03_what_is_no_number_costs_one_figure_and_the_answer_stays_json(nvidia: Start) -> None:
+    scenario = (
+        Scenario.healthy(3)
+        .card(0, total=0, used=0, reserved=0)
+        .card(1, gpm=1, gpm_sm="nan")
+        .card(2, gpu=4294967295, power=4294967295, temperature=-1)
+    )
+    manager = nvidia(scenario)
+
+    # GPM compares two ticks; on the first one there is the utilization rate only.
+    seen = manager.until(lambda seen: cards(seen) and cards(seen)[1]["absent"])
+
+    zero, not_a_number, sentinels = cards(seen)
+    assert set(zero["absent"]) == {"memory", "memoryUsage", "memoryUtilization"}
+    assert set(zero["absent"].values()) == {"invalid_data"}
+    assert not_a_number["absent"] == {"coresUtilization": "invalid_data"}
+    assert sentinels["absent"] == {
+        "coresUtilization": "invalid_data",
+        "powerUsage": "invalid_data",
+        "temperature": "invalid_data",
+    }
+    assert sentinels["memory"] == 81920
+    assert not any(card["unhealthy"] for card in cards(seen))
+
+
+def test_n04_a_card_lost_before_the_start_is_listed_and_the_others_are_complete(nvidia: Start) -> None:
+    manager = nvidia(Scenario.healthy(3).call("nvmlDeviceGetHandleByIndex_v2", 1, code=15))
+
+    first, lost, last = cards(manager.until(lambda seen: len(cards(seen)) == 3))
+
+    assert [first, last] == [expected(0), expected(2)]
+    assert (lost["id"], lost["unhealthy"]) == ("index:1", True)
+    assert "GPU_IS_LOST" in lost["unhealthyReason"]
+    assert {lost["absent"][figure] for figure in FIGURES} == {"lost"}
+    assert manager.snapshot()["collector"]["state"] == "ok"
+
+
+def test_n04_a_card_never_read_is_named_by_the_one_address_that_is_left(
+    serve: Serve, nvml: NvmlStandin, tmp_path: Path
+) -> None:
+    nvml.play(Scenario.healthy(3).call("nvmlDeviceGetHandleByIndex_v2", 1, code=15))
+    on_the_bus = bus(tmp_path / "other", *((f"0000:{0x1B + index:02x}:00.0", "10de") for index in range(3)))
+
+    manager = serve(on_the_bus, "--monitor-period=1s", environment=nvml.environment)
+
+    _, lost, _ = cards(manager.until(lambda seen: len(cards(seen)) == 3))
+    assert lost["id"] == "pci:0000:1c:00.0"
+
+
+def test_n04_a_card_lost_while_running_keeps_its_name_and_comes_back(nvidia: Start, nvml: NvmlStandin) -> None:
+    manager = nvidia(Scenario.healthy(3))
+    manager.until(complete(3))
+
+    nvml.play(Scenario.healthy(3).call("*", 1, code=15))
+    seen = manager.until(lambda seen: cards(seen)[1]["unhealthy"])
+
+    first, lost, last = cards(seen)
+    assert [first, last] == [expected(0), expected(2)]
+    assert (lost["id"], lost["name"]) == (uuid(1), "NVIDIA H100 80GB HBM3")
+    assert {lost["absent"][figure] for figure in FIGURES} == {"lost"}
+    assert seen["collector"]["restarts"] == 0
+
+    nvml.play(Scenario.healthy(3))
+    assert cards(manager.until(complete(3))) == [expected(index) for index in range(3)]
+
+
+@pytest.mark.timeout(120)  # five attempts, each a second or more after twice the pause before the last
+def test_n05_a_driver_that_comes_late_is_waited_for_and_each_step_has_its_name(
+    nvidia: Start, nvml: NvmlStandin
+) -> None:
+    manager = nvidia(Scenario.healthy(8).call("nvmlInitWithFlags", code=12))
+    missing = manager.until_state("library_missing")
+    assert missing["groups"] == []
+    assert missing["timestamp"] == "0001-01-01T00:00:00Z"
+    # Ready with the bad news: a roll-out must not wait for a driver. See docs/decisions/readiness.md.
+    assert (manager.ask("/livez").status, manager.ask("/readyz").status) == (200, 200)
+
+    nvml.play(Scenario.healthy(8).call("nvmlInitWithFlags", code=9))
+    manager.until_state("driver_not_loaded")
+
+    nvml.play(Scenario.healthy(8).call("nvmlInitWithFlags", code=999))
+    assert "UNKNOWN (999)" in manager.until_state("failed")["collector"]["detail"]
+
+    nvml.play(Scenario(0))
+    none = manager.until_state("no_devices")
+    assert cards(none) == []
+    assert manager.ask("/livez").status == 200
+
+    nvml.play(Scenario.healthy(8))
+    assert cards(manager.until(complete(8))) == [expected(index) for index in range(8)]
+    assert manager.snapshot()["collector"]["consecutiveFailures"] == 0
+
+
+def test_n06_a_mismatch_is_not_a_node_without_cards_and_the_last_inventory_ages(
+    nvidia: Start, nvml: NvmlStandin
+) -> None:
+    manager = nvidia(Scenario.healthy(2))
+    before = manager.until(complete(2))
+    tag = manager.ask().headers["etag"]
+
+    nvml.play(Scenario.healthy(2).call("*", code=18))
+    seen = manager.until_state("version_mismatch")
+    failing = manager.until(lambda seen: seen["collector"]["consecutiveFailures"] >= 2)
+
+    assert cards(seen) == cards(failing) == cards(before)
+    assert seen["timestamp"] == failing["timestamp"] >= before["timestamp"]
+    assert "LIB_RM_VERSION_MISMATCH (18)" in seen["collector"]["detail"]
+    assert failing["collector"]["restarts"] > 0
+    assert manager.ask().headers["etag"] != tag
+
+    nvml.play(Scenario.healthy(2))
+    assert manager.until_state("ok")["timestamp"] > seen["timestamp"]
+
+
+def test_n06_a_mismatch_from_the_start(nvidia: Start) -> None:
+    seen = nvidia(Scenario.healthy(2).call("nvmlInitWithFlags", code=18)).until_state("version_mismatch")
+
+    assert seen["groups"] == []
+
+
+def test_n12_of_eight_cards_one_that_hangs_leaves_seven_fresh_on_every_tick(
+    nvidia: Start, nvml: NvmlStandin
+) -> None:
+    manager = nvidia(Scenario.healthy(8))
+    before = manager.until(complete(8))
+
+    nvml.play(Scenario.healthy(8).call("nvmlDeviceGetUtilizationRates", 3, hang=True))
+    seen: list[Document] = [manager.until(lambda seen: cards(seen)[3]["unhealthy"])]
+    for _ in range(3):
+        seen.append(manager.until(newer(seen[-1]["timestamp"])))
+
+    assert seen[0]["timestamp"] > before["timestamp"]
+    for one in seen:
+        others = [card for card in cards(one) if card["index"] != 3]
+        assert others == [expected(index) for index in range(8) if index != 3]
+        stuck = cards(one)[3]
+        assert (stuck["id"], stuck["unhealthy"]) == (uuid(3), True)
+        assert {stuck["absent"][figure] for figure in FIGURES} == {"timeout"}
+        assert one["collector"]["state"] == "ok"
+    assert manager.ask("/livez").status == 200
+    assert len(manager.children()) <= 2
+
+    nvml.play(Scenario.healthy(8))
+    manager.until(complete(8))
+
+
+def test_n12_the_end_does_not_wait_for_a_call_that_hangs(nvidia: Start) -> None:
+    manager = nvidia(Scenario.healthy(1).call("nvmlInitWithFlags", hang=True), "--open-timeout=1m")
+    assert manager.snapshot()["collector"]["state"] == "starting"
+    begun = time.monotonic()
+
+    assert manager.stop() == 0
+
+    assert time.monotonic() - begun < 10
+
+
+def test_n12_a_library_that_does_not_open_is_unresponsive(nvidia: Start) -> None:
+    manager = nvidia(Scenario.healthy(1).call("nvmlInitWithFlags", hang=True), "--open-timeout=500ms")
+
+    assert "opening the library" in manager.until_state("unresponsive")["collector"]["detail"]
+    assert manager.ask("/livez").status == 200
+
+
+@pytest.mark.parametrize("code", [2, 3, 13, 25, 999])
+def test_n14_the_drivers_reserve_is_not_used_memory_and_each_card_answers_as_it_can(
+    nvidia: Start, code: int
+) -> None:
+    scenario = Scenario.healthy(2).call("nvmlDeviceGetMemoryInfo_v2", 1, code=code)
+    for index in range(2):
+        scenario.card(index, used=308 * MIB, reserved=512 * MIB)
+
+    with_reserve, without = cards(nvidia(scenario).until(complete(2)))
+
+    assert with_reserve["memoryUsage"] == 308
+    assert without["memoryUsage"] == 308 + 512  # the older call has no word for the reserve
+    assert with_reserve["memory"] == without["memory"] == 81920
+
+
+def test_n16_what_is_old_says_so_and_success_clears_it(nvidia: Start, nvml: NvmlStandin) -> None:
+    manager = nvidia(Scenario.healthy(2))
+    manager.until(complete(2))
+
+    nvml.play(Scenario.healthy(2).call("nvmlDeviceGetCount_v2", code=999))
+    failing = manager.until(lambda seen: seen["collector"]["consecutiveFailures"] >= 3)
+    first = manager.ask()
+
+    assert failing["collector"]["state"] == "failed"
+    assert first.document["timestamp"] == failing["timestamp"]
+    manager.until(lambda _: int(manager.ask().headers["age"]) > int(first.headers["age"]) >= 1)
+    assert manager.snapshot()["timestamp"] == failing["timestamp"]
+
+    nvml.play(Scenario.healthy(2))
+    again = manager.until_state("ok")
+    assert again["timestamp"] > failing["timestamp"]
+    assert again["collector"]["consecutiveFailures"] == 0
+    assert "detail" not in again["collector"]
+    assert int(manager.ask().headers["age"]) <= 2
+
+
+def test_what_a_library_prints_reaches_no_answer(nvidia: Start) -> None:
+    noise = '{"end":{"count":0}}\n'
+    manager = nvidia(Scenario.healthy(2).call("nvmlDeviceGetUtilizationRates", prints=noise))
+
+    assert cards(manager.until(complete(2))) == [expected(0), expected(1)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
+def test_a_card_that_crashes_the_library_costs_itself(
+    nvidia: Start, nvml: NvmlStandin, number: signal.Signals
+) -> None:
+    manager = nvidia(Scenario.healthy(3).call("nvmlDeviceGetTemperatureV", 1, crash=number))
+
+    first, crashing, last = cards(manager.until(lambda seen: len(cards(seen)) == 3))
+
+    assert [first, last] == [expected(0), expected(2)]
+    assert crashing["unhealthy"] is True
+    assert number.name in crashing["unhealthyReason"]
+    assert {crashing["absent"][figure] for figure in FIGURES} == {"transient_driver_error"}
+
+
+def test_ecc_errors_make_a_card_unhealthy_and_keep_its_figures(nvidia: Start) -> None:
+    manager = nvidia(Scenario.healthy(1).card(0, ecc_uncorrected=4))
+
+    (card,) = cards(manager.until_state("ok"))
+
+    assert (card["unhealthy"], card["memory"], card["absent"]) == (True, 81920, {})
+    assert "4 uncorrected ECC errors" in card["unhealthyReason"]
