@@ -18,8 +18,8 @@ LINE_LIMIT_BYTES: Final = 64 << 10
 
 VERSION: Final = 1
 
-CARDS_LIMIT: Final = 256
-"""More cards than any node has, partitions that count as cards included; the snapshot's readers stop there too."""
+CARDS_LIMIT: Final = 1024
+"""More cards than any node has, partitions that count as cards included. As many fit the snapshot's 4 MiB."""
 
 _TEXT_LIMIT: Final = 256
 

@@ -29,7 +29,6 @@ class WatchedHolder(Holder):
     def __init__(self, period_s: float, clock: Clock) -> None:
         super().__init__("nvidia", period_s, None, clock)
         self.seen: list[Snapshot] = []
-        self._changed = asyncio.Condition()
         self._wake = asyncio.Event()
 
     @override

@@ -2,6 +2,7 @@
 
 from devicemanager.model.accelerator import Card, Reason
 from devicemanager.node.suspects import TRIAL_SAMPLES, Suspects
+from devicemanager.wire.collector_lines import CARDS_LIMIT
 
 
 def accused(*indexes: int, period_s: float = 15.0) -> Suspects:
@@ -84,5 +85,5 @@ def test_when_indexes_mean_other_cards_all_are_read_again() -> None:
 
 
 def test_accusations_are_bounded() -> None:
-    assert accused(*range(256)).full
-    assert not accused(*range(255)).full
+    assert accused(*range(CARDS_LIMIT)).full
+    assert not accused(*range(CARDS_LIMIT - 1)).full

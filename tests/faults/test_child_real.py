@@ -1,0 +1,61 @@
+"""The real collector process under the real supervisor, with simulated cards: both sides speak the same lines."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from devicemanager.model.accelerator import CollectorState, Reason
+from tests.faults.conftest import Supervise
+
+COMMAND = [sys.executable, "-P", "-m", "collectors", "simulated"]
+
+
+@pytest.mark.asyncio
+async def test_simulated_cards_are_read(supervise: Supervise) -> None:
+    async with supervise("", command=COMMAND, manufacturer="simulated") as run:
+        samples = await run.samples(3)
+        for sample in samples:
+            assert [reading.card.id for reading in sample.readings] == ["SIM-0", "SIM-1"]
+            for reading in sample.readings:
+                assert isinstance(reading.memory_used_bytes, int)
+                assert isinstance(reading.power_milliwatts, int)
+        assert run.holder.snapshot.collector.restarts == 0
+
+
+@pytest.mark.asyncio
+async def test_one_simulated_card_hangs_and_comes_back(supervise: Supervise, tmp_path: Path) -> None:
+    scenario = tmp_path / "cards.toml"
+    hanging = "count = 4\n[[cards]]\nindex = 2\nhang = true\n"
+    scenario.write_text(hanging)
+    command = [*COMMAND, "--scenario", str(scenario)]
+    async with supervise("", command=command, manufacturer="simulated") as run:
+        for sample in await run.samples(3):
+            figures = [reading.cores_percent for reading in sample.readings]
+            assert figures[2] is Reason.TIMEOUT
+            assert all(isinstance(figure, int) for index, figure in enumerate(figures) if index != 2)
+        scenario.write_text("count = 4\n")
+        await run.holder.until(lambda: isinstance(run.holder.samples[-1].readings[2].cores_percent, int))
+        assert run.holder.samples[-1].readings[2].card.id == "SIM-2"
+
+
+@pytest.mark.asyncio
+async def test_a_library_that_fails_says_so_and_comes_back(supervise: Supervise, tmp_path: Path) -> None:
+    scenario = tmp_path / "cards.toml"
+    scenario.write_text('[fail]\nstate = "driver_not_loaded"\ndetail = "the upgrade is not done"\n')
+    command = [*COMMAND, "--scenario", str(scenario)]
+    async with supervise("", command=command, manufacturer="simulated", period_s=0.3) as run:
+        await run.states("driver_not_loaded")
+        assert run.holder.snapshot.collector.detail == "the upgrade is not done"
+        scenario.write_text("")
+        await run.states("driver_not_loaded", "ok")
+
+
+@pytest.mark.asyncio
+async def test_another_manufacturers_process_is_not_believed(supervise: Supervise) -> None:
+    async with supervise("", command=COMMAND, manufacturer="nvidia") as run:
+        await run.states("failed")
+        assert run.holder.snapshot.sample is None
+        status = run.holder.snapshot.collector
+        assert status.state is CollectorState.FAILED
+        assert status.detail == "the collector speaks for simulated, not for nvidia"
