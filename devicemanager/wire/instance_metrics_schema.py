@@ -186,7 +186,19 @@ class InstanceMetrics(_Model):
 
 
 class ListMetadata(_Model):
-    """Of the list; empty, for it is always whole and never watched."""
+    """Where the list stands. It has no version to watch from."""
+
+    resource_version: str | None = Field(
+        default=None, alias="resourceVersion", description="Always empty: samples have no history."
+    )
+    continue_: str | None = Field(
+        default=None,
+        alias="continue",
+        description="To be sent back for the next page of a limited list; left out on the last.",
+    )
+    remaining_item_count: Int64 | None = Field(
+        default=None, alias="remainingItemCount", description="Instances behind this page; left out on the last."
+    )
 
 
 class InstanceMetricsList(_Model):

@@ -109,11 +109,6 @@ def bad_request(message: str) -> Failure:
     return Failure(400, "BadRequest", message, {})
 
 
-def expired(message: str) -> Failure:
-    """A page that can no longer be continued; the caller starts over."""
-    return Failure(410, "Expired", message, {})
-
-
 def service_unavailable(attributes: Attributes, message: str) -> Failure:
     """No source could answer. Without Retry-After: kubectl would hold the message back for ten seconds."""
     return Failure(503, "ServiceUnavailable", message, _about(attributes))

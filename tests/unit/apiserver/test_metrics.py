@@ -1,0 +1,51 @@
+"""The worker's own metrics: closed labels, whatever comes in."""
+
+import re
+
+import pytest
+
+from devicemanager.model.usage import SourceReport, SourceState
+from devicemanager.worker.apiserver.attributes import parse_attributes
+from devicemanager.worker.apiserver.metrics import WorkerMetrics, place
+from devicemanager.worker.shared_reads import Statistics
+from tests.unit.apiserver.room import NOW, usage
+
+
+def test_shared_reads_and_places() -> None:
+    statistics = {"kubelet": Statistics(started=3, joined=2, reused=1)}
+    metrics = WorkerMetrics(lambda: NOW, lambda: 7, lambda: statistics)
+    text = metrics.exposition().decode()
+    for outcome, count in (("started", 3), ("joined", 2), ("reused", 1), ("failed", 0)):
+        expected = f'devicemanager_worker_shared_reads_total{{outcome="{outcome}",source="kubelet"}} {count}.0'
+        assert expected in text
+    assert "devicemanager_worker_reads_under_way 7.0" in text
+    assert 'devicemanager_worker_build_info{version="' in text
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/apis/g.example/v1/namespaces/ns/instances/web/metrics", "instances/metrics"),
+        ("/apis/g.example/v1/instancemetrics", "instancemetrics"),
+        ("/apis/g.example/v1/anything", "other"),
+        ("/apis", "apis"),
+        ("/openapi/v3", "openapi"),
+        ("/readyz/ping", "readyz"),
+        ("/", "other"),
+        ("/whatever", "other"),
+    ],
+)
+def test_places(path: str, expected: str) -> None:
+    assert place(parse_attributes("GET", path, {})) == expected
+
+
+def test_no_caller_and_no_annotation_makes_series() -> None:
+    metrics = WorkerMetrics(lambda: NOW, lambda: 0)
+    for number in range(50):
+        attributes = parse_attributes(f"METHOD{number}", f"/path{number}", {})
+        metrics.observe_request(attributes, 404, 0.001)
+        metrics.observe_usages([usage(sources=[SourceReport(f"device-manager/{number}", SourceState.OK)])])
+    text = metrics.exposition().decode()
+    for series in ("request_duration_seconds_count", "source_outcomes_total"):
+        assert len(re.findall(rf"^devicemanager_worker_{series}", text, re.MULTILINE)) == 1
+    assert not metrics._known
