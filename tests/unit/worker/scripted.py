@@ -1,0 +1,171 @@
+"""An API server and device managers in this process, for tests in virtual time: each answers after a set while."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from typing_extensions import override
+
+from devicemanager.clock import Clock
+from devicemanager.demo import objects
+from devicemanager.demo.figures import pod_metrics, stats_summary
+from devicemanager.demo.objects import InstanceSpec
+from devicemanager.errors import FetchError
+from devicemanager.model.usage import SourceState
+from devicemanager.wire import snapshot
+from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster, WatchEvent
+from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
+from devicemanager.worker.kubelet import ProxiedKubelets
+from devicemanager.worker.metrics_server import MetricsServer
+from devicemanager.worker.read import InstanceReader
+from devicemanager.worker.sources import AGES, Ages, Sources
+from devicemanager.worker.transport import Received, within
+from devicemanager.worker.workloads import Workloads
+from tests.unit.worker.conftest import START, LoopClock, card, snapshot_document
+
+NOT_FOUND = FetchError(SourceState.NOT_SERVED, "HTTP 404: not found", status=404, reason="NotFound")
+NO_SUCH_API = FetchError(SourceState.NOT_SERVED, "HTTP 404: 404 page not found", status=404)
+
+INSTANCE_UID = "11111111-0000-0000-0000-000000000001"
+POD_UID = "22222222-0000-0000-0000-000000000002"
+
+
+@dataclass
+class Script:
+    """What one peer does: answers with a document, or fails, after a while."""
+
+    document: object
+    takes_s: float = 0.02
+    asked: list[float] = field(default_factory=list)
+
+
+class ScriptedCluster(Cluster):
+    """Answers by path. A path it does not know is a page not found."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.scripts: dict[str, Script] = {}
+
+    def on(self, path: str, document: object, takes_s: float = 0.02) -> Script:
+        """Sets what a path answers."""
+        self.scripts[path] = Script(document, takes_s)
+        return self.scripts[path]
+
+    @override
+    async def fetch(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        deadline_s: float = 10.0,
+        limit_bytes: int = BODY_LIMIT_BYTES,
+    ) -> Received:
+        script = self.scripts.get(path, Script(NO_SUCH_API))
+        script.asked.append(asyncio.get_running_loop().time())
+        async with within(deadline_s):
+            await asyncio.sleep(script.takes_s)
+        if isinstance(script.document, FetchError):
+            raise script.document
+        now = self.clock.now()
+        return Received(
+            200, json.dumps(script.document).encode(), "application/json", now, self.clock.monotonic(), date=now
+        )
+
+    @override
+    async def get(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        deadline_s: float = 10.0,
+        limit_bytes: int = BODY_LIMIT_BYTES,
+    ) -> bytes:
+        return (await self.fetch(path, params, deadline_s=deadline_s, limit_bytes=limit_bytes)).body
+
+    @override
+    async def post(self, path: str, body: bytes, *, deadline_s: float = 10.0) -> bytes:
+        raise NotImplementedError
+
+    @override
+    async def watch(
+        self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
+    ) -> AsyncGenerator[WatchEvent, None]:
+        raise NotImplementedError
+        yield WatchEvent("ADDED", b"")  # makes it a generator
+
+
+class ScriptedDeviceManagers(DeviceManagers):
+    """Answers by node and manufacturer."""
+
+    def __init__(self, cluster: ScriptedCluster) -> None:
+        super().__init__(cluster, None, cluster.clock, namespace="gpustack-system")
+        self._by_clock = cluster.clock
+        self.scripts: dict[Place, Script] = {}
+
+    def on(self, place: Place, document: object, takes_s: float = 0.02) -> Script:
+        """Sets what a device manager answers."""
+        self.scripts[place] = Script(document, takes_s)
+        return self.scripts[place]
+
+    @override
+    async def read(self, place: Place) -> SnapshotRead:
+        script = self.scripts.get(place, Script(FetchError(SourceState.NOT_SERVED, "none is ready")))
+        script.asked.append(asyncio.get_running_loop().time())
+        async with within(3.0):
+            await asyncio.sleep(script.takes_s)
+        if isinstance(script.document, FetchError):
+            raise script.document
+        found = snapshot.parse(json.dumps(script.document).encode())
+        now = self._by_clock.now()
+        return SnapshotRead(found, Received(200, b"", "", now, self._by_clock.monotonic(), age_s=1))
+
+
+@dataclass
+class World:
+    """A reader and everything behind it."""
+
+    cluster: ScriptedCluster
+    device_managers: ScriptedDeviceManagers
+    sources: Sources
+    reader: InstanceReader
+
+    def add(self, spec: InstanceSpec, instance_uid: str = INSTANCE_UID, pod_uid: str = POD_UID) -> dict[str, Any]:
+        """An Instance with its pod, its kubelet's and metrics.k8s.io's figures, and its cards; returns the pod."""
+        now = START  # fixtures run before virtual time begins, at START
+        created = now - timedelta(hours=1)
+        pod = objects.instance_pod(spec, instance_uid, pod_uid, created, "10.42.0.1")
+        base = f"/namespaces/{spec.namespace}"
+        self.cluster.on(
+            f"/apis/worker.gpustack.ai/v1alpha1{base}/instances/{spec.name}",
+            objects.instance(spec, instance_uid, created),
+        )
+        self.cluster.on(f"/api/v1{base}/pods/{spec.name}", pod)
+        self.cluster.on(kubelet_path(spec.node or ""), stats_summary(spec.node or "", [pod], now, now))
+        self.cluster.on(f"/apis/metrics.k8s.io/v1beta1{base}/pods/{spec.name}", pod_metrics(pod, now))
+        for manufacturer in {grant.manufacturer for grant in spec.grants}:
+            cards = [card(grant.id) for grant in spec.grants if grant.manufacturer == manufacturer]
+            document = snapshot_document(*cards, manufacturer=manufacturer, timestamp=now.isoformat())
+            self.device_managers.on((spec.node or "", manufacturer), document)
+        return pod
+
+
+def kubelet_path(node: str) -> str:
+    """Where a node's summary is read."""
+    return f"/api/v1/nodes/{node}/proxy/stats/summary"
+
+
+@asynccontextmanager
+async def world(ages: Ages = AGES) -> AsyncIterator[World]:
+    """An empty one, in the loop's own time."""
+    clock = LoopClock()
+    cluster = ScriptedCluster(clock)
+    managers = ScriptedDeviceManagers(cluster)
+    async with (
+        Workloads(cluster, clock) as workloads,
+        Sources(ProxiedKubelets(cluster), MetricsServer(cluster), managers, clock, ages) as sources,
+    ):
+        yield World(cluster, managers, sources, InstanceReader(workloads, sources, clock))
