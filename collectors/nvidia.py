@@ -5,6 +5,7 @@ opens the card; a handle is dropped with the card that it led to, and looked up 
 card comes back by itself. Codes are explained by :mod:`collectors.nvml_codes`.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
@@ -123,22 +124,26 @@ class NvidiaCollector:
         known.code = 0
         known.heard = known.inforom_corrupted = False
         try:
-            so_far = known.card
+            identity = known.card
             if known.handle is None:
                 self._look_up(known)
-                so_far = Card(card.index)
-            if so_far.id is None or so_far.name is None or so_far.pci_bus_id is None:
-                known.card = self._identity(known, so_far)
-            reading = self._figures(known)
+                identity = Card(card.index)
+            if identity.id is None or identity.name is None or identity.pci_bus_id is None:
+                identity = self._identity(known, identity)
+            if identity.id is not None:
+                known.card = identity
+            reading = self._figures(known, identity)
             if not known.heard and known.code == nvml_codes.UNKNOWN:
                 self._strike(known)
         except _CardFaultError as fault:
             return Reading.unreadable(known.card, fault.reason, fault.what)
+        known.card = identity
         known.strikes = 0
         return reading
 
     def close(self) -> None:
-        self._of_the_library("nvmlShutdown", self._nvml.nvmlShutdown)
+        with contextlib.suppress(self._nvml.NVMLError):  # what was read stays true, and the process ends anyway
+            self._nvml.nvmlShutdown()
 
     def _of_the_library(self, name: str, call: Callable[[], Any]) -> Any:
         try:
@@ -199,7 +204,7 @@ class NvidiaCollector:
         bus_id = self._nvml.nvmlDeviceGetPciInfo(handle).busId
         return bus_id if isinstance(bus_id, str) else bus_id.decode()
 
-    def _figures(self, known: _Known) -> Reading:
+    def _figures(self, known: _Known, identity: Card) -> Reading:
         total, used = self._memory(known)
         cores = self._cores(known)
         temperature = self._temperature(known)
@@ -209,7 +214,7 @@ class NvidiaCollector:
         if known.inforom_corrupted:
             unhealthy = unhealthy or nvml_codes.named(nvml_codes.CORRUPTED_INFOROM)
         return Reading(
-            known.card,
+            identity,
             total,
             used,
             cores,

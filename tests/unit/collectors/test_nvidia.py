@@ -396,6 +396,17 @@ class TestLostCards:
         sample = child.sample_where(lambda sample: isinstance(sample.readings[1]["power"], int))
         assert sample.readings[1]["unhealthy"] is None
 
+    def test_unknown_from_all_but_the_lookup_keeps_the_last_known_identity(
+        self, nvml: NvmlStandin, nvidia: StartNvidia
+    ) -> None:
+        nvml.play(Scenario.healthy(2))
+        child = nvidia()
+        child.sample()
+        unknown = Scenario.healthy(2).call("*", 1, code=999).call("nvmlDeviceGetHandleByIndex_v2", 1, code=0)
+        nvml.play(unknown)
+        sample = child.sample_where(lambda sample: sample.readings[1]["power"] == "lost")
+        assert sample.readings[1]["id"] == "GPU-00000001-aaaa-bbbb-cccc-000000000001"
+
     def test_unknown_from_the_only_card_is_the_cards_fault(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1).call("*", 0, code=999))
         child = nvidia()
@@ -567,6 +578,13 @@ class TestSelection:
         assert sample.count == 3
         assert child.end() == 0
         assert {target for _, target in nvml.calls()} == {"-", "2"}
+
+    def test_a_session_that_does_not_close_spoils_no_sample(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        nvml.play(Scenario.healthy(1).call("nvmlShutdown", code=999))
+        child = nvidia("--once")
+        assert child.sample().count == 1
+        assert child.line() is None
+        assert child.end() == 0
 
     def test_the_announcement_precedes_a_call_that_hangs(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(2).call("nvmlDeviceGetHandleByIndex_v2", 1, hang=True))
