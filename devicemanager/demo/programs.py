@@ -1,7 +1,9 @@
 """Our own programs as child processes of the demo: started, listened to, ended."""
 
 import asyncio
+import ctypes
 import json
+import signal
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -13,6 +15,10 @@ _LISTENING: Final = frozenset({"server_listening", "worker_listening"})
 _START_DEADLINE_S: Final = 30.0
 _STOP_DEADLINE_S: Final = 8.0
 _LINES_KEPT: Final = 50
+_PR_SET_PDEATHSIG: Final = 1
+"""From ``linux/prctl.h``."""
+
+_LIBC: Final = ctypes.CDLL(None)
 _LINE_LIMIT_BYTES: Final = 1024 * 1024
 
 
@@ -55,6 +61,7 @@ class Program:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_the_demo,
                 limit=_LINE_LIMIT_BYTES,
             )
         except OSError as error:
@@ -120,6 +127,11 @@ class Program:
         """What a person needs to see: the last errors, or the last line of all."""
         plain = [_plain(line) for line in self._lines if line]
         return excerpt(" / ".join(plain[-3:]) or "it said nothing", 600)
+
+
+def _end_with_the_demo() -> None:
+    """Runs in the child before it becomes a program: even a demo that is killed leaves nobody behind."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _plain(line: str) -> str:
