@@ -3,24 +3,16 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Final
 
-from devicemanager.demo_settings import DemoSettings
+from devicemanager.cli import COMMANDS
 from devicemanager.flags import Setting, Settings, settings_of
-from devicemanager.instance_metrics_settings import InstanceMetricsSettings
-from devicemanager.settings import DetectSettings, MonitorSettings, ServeSettings, SnapshotSettings
-from devicemanager.worker_settings import WorkerSettings
 
 PROGRAMS: Final[Mapping[str, type[Settings]]] = {
-    "serve": ServeSettings,
-    "monitor": MonitorSettings,
-    "detect": DetectSettings,
-    "snapshot": SnapshotSettings,
-    "worker": WorkerSettings,
-    "instance-metrics": InstanceMetricsSettings,
-    "demo": DemoSettings,
+    name: resolve_name(command.settings) for name, command in COMMANDS.items()
 }
-"""Sub-command -> its settings, in the order of the page."""
+"""Sub-command -> its settings, in the order in which ``--help`` shows them."""
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "settings.md"
 
