@@ -33,7 +33,8 @@ from devicemanager.tls_material import reason_of
 _SWEEP_S: Final = 1.0
 """How often deadlines are looked at; they are enforced at most this much late."""
 
-_ACCEPT_BATCH: Final = 16
+_ACCEPT_BATCH: Final = 4
+"""Per turn of the loop, so that a newcomer gets several turns before newer ones of its peer push it out."""
 
 _ACCEPT_PAUSE_S: Final = 0.2
 """After the kernel refused (no descriptors, no memory), before the next attempt."""

@@ -8,13 +8,16 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 from typing_extensions import override
@@ -96,6 +99,30 @@ def bundle(*authorities: Authority) -> bytes:
 
 def parsed(pem: PemPair) -> Pair:
     return Pair.parse(pem.certificate, pem.key)
+
+
+def rsa_pair() -> PemPair:
+    """A serving pair of :func:`authority` with an RSA key."""
+    key = rsa.generate_private_key(65537, 2048)
+    issuer = x509.load_pem_x509_certificate(authority().pem.certificate)
+    signing = serialization.load_pem_private_key(authority().pem.key, None)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(issuer.subject)
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.now(UTC) - timedelta(days=1))
+        .not_valid_after(datetime.now(UTC) + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAMES[0])]), critical=False)
+        .sign(signing, hashes.SHA256())  # type: ignore[arg-type]  # the authority's key can sign
+    )
+    return PemPair(
+        made.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        ),
+    )
 
 
 def server_identity(client_cas: TrustedCAs | None = None, logged: Logged | None = None) -> ServerIdentity:

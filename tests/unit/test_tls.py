@@ -8,14 +8,24 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from devicemanager.certificates import PemPair, not_after
 from devicemanager.clock import SystemClock
 from devicemanager.errors import SettingsError
 from devicemanager.tls import ClientIdentity, ServerIdentity, self_signed_pair
 from devicemanager.tls_material import Pair, PairFiles, TrustedCAs, client_context, server_context
-from tests.tls_peers import SERVER_NAMES, Logged, SetClock, authority, bundle, cas, parsed, until, write_pair
+from tests.tls_peers import (
+    SERVER_NAMES,
+    Logged,
+    SetClock,
+    authority,
+    bundle,
+    cas,
+    parsed,
+    rsa_pair,
+    until,
+    write_pair,
+)
 
 
 def shake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
@@ -468,30 +478,3 @@ class TestSelfSigned:
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
 
         assert run.stdout == "[]\n"
-
-
-def rsa_pair() -> PemPair:
-    """A serving pair of :func:`authority` with an RSA key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-
-    key = rsa.generate_private_key(65537, 2048)
-    issuer = x509.load_pem_x509_certificate(authority().pem.certificate)
-    signing = serialization.load_pem_private_key(authority().pem.key, None)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(issuer.subject)
-        .issuer_name(issuer.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.now(UTC) - timedelta(days=1))
-        .not_valid_after(datetime.now(UTC) + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAMES[0])]), critical=False)
-        .sign(signing, hashes.SHA256())  # type: ignore[arg-type]  # the authority's key can sign
-    )
-    return PemPair(
-        made.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-        ),
-    )

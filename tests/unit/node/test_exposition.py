@@ -1,0 +1,189 @@
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from devicemanager import __version__
+from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Reason, Sample
+from devicemanager.node.exposition import Exposition
+from devicemanager.node.holder import Holder
+from tests.tls_peers import SetClock
+
+ENDS = datetime(2027, 1, 1, tzinfo=UTC)
+CARD = Card(0, "GPU-0", "NVIDIA H100", "0000:01:00.0")
+LABELS = {
+    "manufacturer": "nvidia",
+    "id": "GPU-0",
+    "index": "0",
+    "name": "NVIDIA H100",
+    "pci_bus_id": "0000:01:00.0",
+}
+READING = Reading(CARD, 80 << 30, 20 << 30, 75, 41, 123_456)
+OF_A_CARD = {
+    "accelerator_memory_total_bytes": 80 << 30,
+    "accelerator_memory_used_bytes": 20 << 30,
+    "accelerator_memory_used_ratio": 0.25,
+    "accelerator_cores_utilization_ratio": 0.75,
+    "accelerator_temperature_celsius": 41,
+    "accelerator_power_watts": 123.456,
+    "accelerator_unhealthy": 0,
+}
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def holder(clock: SetClock) -> Holder:
+    return Holder("nvidia", 1.5, None, clock)
+
+
+@pytest.fixture
+def exposition(holder: Holder, clock: SetClock) -> Exposition:
+    return Exposition(holder, lambda: ENDS, clock)
+
+
+def publish(holder: Holder, clock: SetClock, *readings: Reading) -> None:
+    holder.publish(Sample(clock.now(), clock.monotonic(), 0.0125, readings))
+
+
+def series(exposition: Exposition) -> dict[str, list[tuple[Mapping[str, str], float]]]:
+    """Name of a series -> its labels and values, as Prometheus' own parser reads them."""
+    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    for family in text_string_to_metric_families(exposition.render().decode()):
+        for one in family.samples:
+            found.setdefault(one.name, []).append((one.labels, one.value))
+    return found
+
+
+def test_before_the_first_sample_there_is_a_state_and_no_figure(exposition: Exposition) -> None:
+    found = series(exposition)
+
+    states = {
+        labels["devicemanager_collector_state"]: value for labels, value in found["devicemanager_collector_state"]
+    }
+    assert states == {state.value: float(state is CollectorState.STARTING) for state in CollectorState}
+    assert not [name for name in found if name.startswith("accelerator_")]
+    assert "devicemanager_sample_age_seconds" not in found
+    assert "devicemanager_sample_duration_seconds" not in found
+    assert found["devicemanager_sample_period_seconds"] == [({"manufacturer": "nvidia"}, 1.5)]
+
+
+def test_what_is_running_and_until_when(exposition: Exposition) -> None:
+    found = series(exposition)
+
+    assert found["devicemanager_build_info"] == [({"version": __version__}, 1.0)]
+    assert found["devicemanager_certificate_not_after_timestamp_seconds"] == [({}, ENDS.timestamp())]
+
+
+def test_figures_are_in_base_units(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
+    publish(holder, clock, READING)
+    found = series(exposition)
+
+    assert {name: found[name] for name in OF_A_CARD} == {
+        name: [(LABELS, value)] for name, value in OF_A_CARD.items()
+    }
+
+
+def test_an_absent_figure_has_no_series_and_costs_no_other(
+    exposition: Exposition, holder: Holder, clock: SetClock
+) -> None:
+    no_power = replace(READING, power_milliwatts=Reason.UNSUPPORTED)
+    unreadable = Reading.unreadable(Card(1, "GPU-1"), Reason.LOST, "the card is lost")
+    publish(holder, clock, no_power, unreadable)
+    found = series(exposition)
+
+    assert "accelerator_power_watts" not in found
+    for name in OF_A_CARD.keys() - {"accelerator_power_watts", "accelerator_unhealthy"}:
+        assert [labels["id"] for labels, _ in found[name]] == ["GPU-0"]
+    assert [(labels["id"], value) for labels, value in found["accelerator_unhealthy"]] == [
+        ("GPU-0", 0.0),
+        ("GPU-1", 1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        replace(READING, memory_total_bytes=Reason.UNSUPPORTED),
+        replace(READING, memory_used_bytes=Reason.UNSUPPORTED),
+        replace(READING, memory_total_bytes=0),
+    ],
+    ids=["no-total", "no-used", "zero-total"],
+)
+def test_a_ratio_needs_both_its_sides(
+    exposition: Exposition, holder: Holder, clock: SetClock, reading: Reading
+) -> None:
+    publish(holder, clock, reading)
+
+    assert "accelerator_memory_used_ratio" not in series(exposition)
+
+
+def test_what_a_card_does_not_say_is_an_empty_label(
+    exposition: Exposition, holder: Holder, clock: SetClock
+) -> None:
+    publish(holder, clock, replace(READING, card=Card(3, "index:3")))
+
+    ((labels, _),) = series(exposition)["accelerator_unhealthy"]
+    assert labels == {"manufacturer": "nvidia", "id": "index:3", "index": "3", "name": "", "pci_bus_id": ""}
+
+
+def test_names_with_quotes_and_newlines_survive(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
+    publish(holder, clock, replace(READING, card=Card(0, "GPU-0", 'a "card"\n\\x')))
+
+    ((labels, _),) = series(exposition)["accelerator_unhealthy"]
+    assert labels["name"] == 'a "card"\n\\x'
+
+
+def test_the_verdict_is_counted(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
+    publish(holder, clock, READING)
+    holder.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), consecutive_failures=4, restarts=2))
+    found = series(exposition)
+
+    assert found["devicemanager_collector_consecutive_failures"][0][1] == 4
+    assert found["devicemanager_collector_restarts_total"][0][1] == 2
+    assert found["accelerator_memory_used_bytes"]  # the last sample is kept, and its age says how old it is
+
+
+def test_times_of_the_sample(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
+    publish(holder, clock, READING)
+    clock.monotonic_s += 2.25
+    found = series(exposition)
+
+    assert found["devicemanager_sample_duration_seconds"][0][1] == 0.0125
+    assert found["devicemanager_sample_timestamp_seconds"][0][1] == clock.now().timestamp()
+    assert found["devicemanager_sample_age_seconds"] == [({"manufacturer": "nvidia"}, 2.25)]
+
+
+def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
+    exposition: Exposition, holder: Holder, clock: SetClock
+) -> None:
+    publish(holder, clock, READING)
+    ages, kept = [], set()
+    for _ in range(3):
+        ages.append(series(exposition)["devicemanager_sample_age_seconds"][0][1])
+        kept.add(id(exposition._rendered))
+        clock.monotonic_s += 1
+    assert (ages, len(kept)) == ([0.0, 1.0, 2.0], 1)
+
+    holder.report(CollectorStatus(CollectorState.CRASHED, clock.now()))
+    states = {
+        labels["devicemanager_collector_state"]: value
+        for labels, value in series(exposition)["devicemanager_collector_state"]
+    }
+    assert states["crashed"] == 1
+
+
+def test_the_text_ends_in_a_newline_and_repeats_no_family(
+    exposition: Exposition, holder: Holder, clock: SetClock
+) -> None:
+    publish(holder, clock, READING, replace(READING, card=Card(1, "GPU-1")))
+    text = exposition.render().decode()
+    types = [line for line in text.splitlines() if line.startswith("# TYPE")]
+
+    assert text.endswith("\n")
+    assert len(types) == len(set(types))

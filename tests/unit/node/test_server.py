@@ -1,0 +1,258 @@
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient
+from pytest_aiohttp.plugin import AiohttpClient
+
+from devicemanager.listener import Listener
+from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Sample
+from devicemanager.node.exposition import Exposition
+from devicemanager.node.holder import Holder
+from devicemanager.node.server import ClientPolicy, build_app, progress_check, verdict_check
+from devicemanager.probes import PING, Check
+from tests.tls_peers import Logged, SetClock, authority, cas, client, connected, server_identity
+
+ANYONE = ClientPolicy(certificate_required=False)
+PATH = "/monitor/snapshot"
+
+CERTIFICATE: dict[str, Any] = {
+    "subject": ((("organizationName", "org"),), (("commonName", "worker"),)),
+    "subjectAltName": (
+        ("DNS", "worker.example"),
+        ("URI", "spiffe://a/worker"),
+        ("IP Address", "10.0.0.1"),
+        ("email", "worker@example"),
+    ),
+}
+
+Start = Callable[..., Awaitable[TestClient[web.Request, web.Application]]]
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def holder(clock: SetClock) -> Holder:
+    return Holder("nvidia", 15.0, "node-1", clock)
+
+
+def application(holder: Holder, clock: SetClock, access: ClientPolicy, live: tuple[Check, ...]) -> web.Application:
+    return build_app(
+        holder=holder,
+        exposition=Exposition(holder, lambda: datetime(2027, 1, 1, tzinfo=UTC), clock),
+        access=access,
+        live=live,
+        ready=(PING, verdict_check(holder)),
+        clock=clock,
+        log=Logged().log,
+    )
+
+
+@pytest.fixture
+def start(aiohttp_client: AiohttpClient, holder: Holder, clock: SetClock) -> Start:
+    async def started(
+        access: ClientPolicy = ANYONE, live: tuple[Check, ...] = (PING,)
+    ) -> TestClient[web.Request, web.Application]:
+        return await aiohttp_client(application(holder, clock, access, live))
+
+    return started
+
+
+def sample(clock: SetClock, used: int = 1) -> Sample:
+    reading = Reading(Card(0, "GPU-0", "NVIDIA H100", "0000:01:00.0"), 80 << 30, used << 30, 7, 40, 100_000)
+    return Sample(clock.now(), clock.monotonic(), 0.01, (reading,))
+
+
+@pytest.mark.asyncio
+class TestSnapshot:
+    async def test_the_bytes_are_the_holders(self, start: Start, holder: Holder, clock: SetClock) -> None:
+        holder.publish(sample(clock))
+        async with (await start()).get(PATH) as response:
+            assert response.status == 200
+            assert response.headers["Content-Type"] == "application/json"
+            assert response.headers["Cache-Control"] == "no-cache"
+            assert response.headers["ETag"] == holder.document.etag
+            assert await response.read() == holder.document.body
+
+    async def test_before_the_first_sample_it_has_no_age(self, start: Start) -> None:
+        async with (await start()).get(PATH) as response:
+            assert response.status == 200
+            assert "Age" not in response.headers
+            assert (await response.json())["collector"]["state"] == "starting"
+
+    async def test_the_age_counts_whole_seconds_from_the_start_of_the_reading(
+        self, start: Start, holder: Holder, clock: SetClock
+    ) -> None:
+        holder.publish(sample(clock))
+        asking = await start()
+        ages = []
+        for elapsed in (0.0, 0.9, 0.2, 60.0):
+            clock.monotonic_s += elapsed
+            clock.at += timedelta(hours=1)  # the wall clock has no say
+            async with asking.get(PATH) as response:
+                ages.append(response.headers["Age"])
+
+        assert ages == ["0", "0", "1", "61"]
+
+    @pytest.mark.parametrize(
+        "wanted",
+        ["{etag}", "W/{etag}", '"other", {etag}', '"other",W/{etag} ', "*"],
+        ids=["same", "weak", "list", "weak-in-list", "any"],
+    )
+    async def test_a_current_copy_is_not_sent_again(
+        self, start: Start, holder: Holder, clock: SetClock, wanted: str
+    ) -> None:
+        holder.publish(sample(clock))
+        clock.monotonic_s += 3
+        headers = {"If-None-Match": wanted.format(etag=holder.document.etag)}
+        async with (await start()).get(PATH, headers=headers) as response:
+            assert response.status == 304
+            assert await response.read() == b""
+            assert response.headers["ETag"] == holder.document.etag
+            assert response.headers["Cache-Control"] == "no-cache"
+            assert response.headers["Age"] == "3"
+
+    @pytest.mark.parametrize("wanted", ['"other"', "", "garbage"], ids=["other", "empty", "garbage"])
+    async def test_another_copy_is_replaced(self, start: Start, wanted: str) -> None:
+        async with (await start()).get(PATH, headers={"If-None-Match": wanted}) as response:
+            assert response.status == 200
+
+    async def test_the_tag_changes_with_the_sample_and_with_the_collectors_state(
+        self, start: Start, holder: Holder, clock: SetClock
+    ) -> None:
+        asking = await start()
+        seen = []
+        changes: tuple[Callable[[], None], ...] = (
+            lambda: None,
+            lambda: holder.publish(sample(clock, used=1)),
+            lambda: holder.publish(sample(clock, used=2)),
+            lambda: holder.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now())),
+        )
+        for change in changes:
+            change()
+            async with asking.get(PATH) as response:
+                seen.append((response.headers["ETag"], await response.read()))
+
+        assert len({tag for tag, _ in seen}) == len({body for _, body in seen}) == 4
+
+    async def test_head_has_the_headers_of_get(self, start: Start, holder: Holder, clock: SetClock) -> None:
+        holder.publish(sample(clock))
+        asking = await start()
+        async with asking.head(PATH) as head, asking.get(PATH) as full:
+            assert await head.read() == b""
+            for name in ("Content-Length", "Content-Type", "ETag", "Cache-Control", "Age"):
+                assert head.headers[name] == full.headers[name]
+
+
+@pytest.mark.asyncio
+class TestOtherRequests:
+    @pytest.mark.parametrize("path", [PATH, "/metrics", "/livez", "/readyz", "/healthz"])
+    @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+    async def test_other_methods_are_not_allowed(self, start: Start, path: str, method: str) -> None:
+        async with (await start()).request(method, path) as response:
+            assert response.status == 405
+            assert response.headers["Allow"] == "GET, HEAD"
+            assert "GET and HEAD" in (await response.json())["message"]
+
+    @pytest.mark.parametrize("path", ["/", "/monitor", f"{PATH}/", "/livez/ping", "/debug/pprof"])
+    async def test_unknown_paths_say_where_the_snapshot_is(self, start: Start, path: str) -> None:
+        async with (await start()).get(path) as response:
+            assert response.status == 404
+            assert response.headers["Content-Type"] == "application/json"
+            assert PATH in (await response.json())["message"]
+
+    async def test_metrics_are_prometheus_text(self, start: Start) -> None:
+        async with (await start()).get("/metrics") as response:
+            assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            assert "# TYPE devicemanager_build_info gauge" in await response.text()
+
+
+@pytest.mark.asyncio
+class TestProbes:
+    @pytest.mark.parametrize("path", ["/livez", "/healthz"])
+    async def test_liveness_is_progress_of_the_loop(self, start: Start, clock: SetClock, path: str) -> None:
+        last = clock.monotonic()
+        asking = await start(live=(progress_check(lambda: last, 30.0, clock),))
+        statuses = []
+        for elapsed in (0.0, 30.0, 0.1):
+            clock.monotonic_s += elapsed
+            async with asking.get(path) as response:
+                statuses.append(response.status)
+
+        assert statuses == [200, 200, 500]
+
+    @pytest.mark.parametrize("state", [state for state in CollectorState if state is not CollectorState.STARTING])
+    async def test_any_verdict_is_ready(
+        self, start: Start, holder: Holder, clock: SetClock, state: CollectorState
+    ) -> None:
+        asking = await start()
+        async with asking.get("/readyz?verbose") as response:
+            assert response.status == 500
+            assert "[-]collector failed: reason withheld" in await response.text()
+        holder.report(CollectorStatus(state, clock.now()))
+        async with asking.get("/readyz") as response:
+            assert (response.status, await response.text()) == (200, "ok")
+
+
+class TestClientPolicy:
+    def test_anyone_may_read_where_no_certificate_is_required(self) -> None:
+        assert ANYONE.refusal(None) is None
+
+    @pytest.mark.parametrize("certificate", [None, {}], ids=["none", "empty"])
+    def test_no_certificate_is_401(self, certificate: dict[str, Any] | None) -> None:
+        refusal = ClientPolicy(certificate_required=True).refusal(certificate)
+
+        assert refusal is not None
+        assert refusal[0] == 401
+
+    @pytest.mark.parametrize(
+        "name", ["worker", "worker.example", "spiffe://a/worker", "10.0.0.1", "worker@example"]
+    )
+    def test_one_allowed_name_suffices(self, name: str) -> None:
+        policy = ClientPolicy(certificate_required=True, allowed_names=frozenset({name, "another"}))
+
+        assert policy.refusal(CERTIFICATE) is None
+
+    @pytest.mark.parametrize("name", ["org", "WORKER", "worke", "example"])
+    def test_another_name_is_403(self, name: str) -> None:
+        refusal = ClientPolicy(certificate_required=True, allowed_names=frozenset({name})).refusal(CERTIFICATE)
+
+        assert refusal is not None
+        assert refusal[0] == 403
+
+    def test_without_names_every_certificate_of_the_ca_may_read(self) -> None:
+        assert ClientPolicy(certificate_required=True).refusal({"subject": ()}) is None
+
+
+@pytest.mark.asyncio
+class TestMutualTls:
+    @pytest.mark.parametrize(
+        ("shown", "status"),
+        [(None, 401), ("worker", 200), ("stranger", 403)],
+        ids=["nothing", "an-allowed-name", "another-name"],
+    )
+    async def test_the_certificate_decides_about_everything_but_the_probes(
+        self, holder: Holder, clock: SetClock, shown: str | None, status: int
+    ) -> None:
+        policy = ClientPolicy(certificate_required=True, allowed_names=frozenset({"worker"}))
+        app = application(holder, clock, policy, (PING,))
+        identity = server_identity(cas(authority()))
+        context = client(None if shown is None else authority().client(shown))
+        async with (
+            Listener(app, [("127.0.0.1", 0)], identity, log=Logged().log).running() as listener,
+            connected(listener.addresses[0], context) as peer,
+        ):
+            for path in (PATH, "/metrics"):
+                answer = await peer.get(path)
+                assert answer.status == status
+                if status != 200:
+                    assert json.loads(answer.body)["message"]
+            assert (await peer.get("/absent")).status == (404 if status == 200 else status)
+            assert (await peer.get("/livez")).status == 200
+            assert (await peer.get("/readyz")).status == 500
