@@ -185,6 +185,23 @@ async def test_an_error_that_is_no_status_has_no_reason(
 
 
 @pytest.mark.asyncio
+async def test_a_kind_that_is_not_served_is_no_missing_object(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster
+) -> None:
+    stand_in_cluster.add_instance(InstanceSpec("team-a", "web", "node-a"))
+    path = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods"
+
+    with pytest.raises(FetchError) as missing:
+        await cluster.get(f"{path}/db")
+    stand_in_cluster.metrics_served = False
+    with pytest.raises(FetchError) as unserved:
+        await cluster.get(f"{path}/web")
+
+    assert (missing.value.status, missing.value.reason) == (404, "NotFound")
+    assert (unserved.value.status, unserved.value.reason) == (404, None)
+
+
+@pytest.mark.asyncio
 async def test_a_401_reads_the_credentials_again_once(
     client: ClusterClient, source: FixedCredentials, peer: TokenPeer
 ) -> None:

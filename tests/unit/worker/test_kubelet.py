@@ -1,0 +1,90 @@
+"""A node's summary through the API server's node proxy."""
+
+import pytest
+
+from devicemanager.clock import SystemClock
+from devicemanager.demo.cluster import StandInCluster
+from devicemanager.demo.faults import Fault, Trouble
+from devicemanager.demo.objects import InstanceSpec
+from devicemanager.errors import FetchError
+from devicemanager.model.usage import PodReading, SourceFailure, SourceState
+from devicemanager.wire import pods
+from devicemanager.worker.cluster import ClusterClient
+from devicemanager.worker.kubelet import ProxiedKubelets
+
+
+@pytest.mark.asyncio
+async def test_a_pod_is_found_in_its_nodes_summary(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster
+) -> None:
+    stand_in_cluster.add_node("node-a")
+    for namespace, name in (("team-a", "web"), ("team-b", "web"), ("team-a", "web-0")):
+        stand_in_cluster.add_instance(InstanceSpec(namespace, name, "node-a"))
+    pod = pods.parse(await cluster.get("/api/v1/namespaces/team-a/pods/web"))
+
+    read = await ProxiedKubelets(cluster).read("node-a")
+
+    reading = read.reading(pod, SystemClock())
+    assert isinstance(reading, PodReading)
+    assert isinstance(reading.usage.cpu_nanocores, int)
+    assert reading.age_s is not None
+    assert 0 <= reading.age_s < 60
+    [request] = stand_in_cluster.requests.matching("nodes/proxy")
+    assert request.path == "/api/v1/nodes/node-a/proxy/stats/summary"
+
+
+@pytest.mark.asyncio
+async def test_a_pod_that_the_kubelet_does_not_carry(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster
+) -> None:
+    stand_in_cluster.add_node("node-a")
+    stand_in_cluster.add_instance(InstanceSpec("team-a", "web", "node-a"))
+    pod = pods.parse(await cluster.get("/api/v1/namespaces/team-a/pods/web"))
+
+    with stand_in_cluster.faults.on("kubelet/node-a", Fault(Trouble.EARLIER_POD, pod=("team-a", "web"))):
+        read = await ProxiedKubelets(cluster).read("node-a")
+
+    reading = read.reading(pod, SystemClock())
+    assert reading == SourceFailure(SourceState.UNKNOWN_POD, "the kubelet has no figures of this pod")
+
+
+@pytest.mark.asyncio
+async def test_a_summary_larger_than_sixteen_mib_is_refused(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster
+) -> None:
+    stand_in_cluster.add_node("node-a")
+    kubelets = ProxiedKubelets(cluster)
+
+    with stand_in_cluster.faults.on("kubelet/node-a", Fault(Trouble.HUGE, size_bytes=15 * 1024 * 1024)):
+        assert len((await kubelets.read("node-a")).summary) == 0
+    with (
+        stand_in_cluster.faults.on("kubelet/node-a", Fault(Trouble.HUGE, size_bytes=17 * 1024 * 1024)),
+        pytest.raises(FetchError, match="longer than 16777216 bytes") as caught,
+    ):
+        await kubelets.read("node-a")
+
+    assert caught.value.state is SourceState.INVALID
+
+
+@pytest.mark.parametrize("node", ["../pods", "node-a/proxy/exec", "", "node-a?x=1", "NODE"])
+@pytest.mark.asyncio
+async def test_a_node_that_is_no_name_is_never_asked_for(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, node: str
+) -> None:
+    with pytest.raises(FetchError, match="not a Kubernetes name"):
+        await ProxiedKubelets(cluster).read(node)
+
+    assert stand_in_cluster.requests.entries == []
+
+
+@pytest.mark.asyncio
+async def test_a_missing_right_is_said_with_the_resource(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster
+) -> None:
+    stand_in_cluster.add_node("node-a")
+    stand_in_cluster.access.rules.clear()
+
+    with pytest.raises(FetchError, match="nodes") as caught:
+        await ProxiedKubelets(cluster).read("node-a")
+
+    assert caught.value.state is SourceState.FORBIDDEN

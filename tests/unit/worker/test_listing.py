@@ -1,0 +1,224 @@
+"""All Instances at once, in virtual time: what is asked how often, and what a silent node costs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from devicemanager.demo import objects
+from devicemanager.demo.figures import stats_summary
+from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.errors import FetchError
+from devicemanager.model.accelerator import Reason
+from devicemanager.model.usage import SourceState
+from devicemanager.worker import listing
+from devicemanager.worker.outcomes import DeadlineExceeded, ListOutcome, ListResult, Unavailable
+from tests.unit.worker.conftest import START, card, snapshot_document
+from tests.unit.worker.scripted import NO_SUCH_API, World, kubelet_path, world
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+
+INSTANCES = "/apis/worker.gpustack.ai/v1alpha1/instances"
+PODS = "/api/v1/pods"
+
+
+@pytest_asyncio.fixture
+async def here() -> AsyncIterator[World]:
+    """Twelve Instances with a card each on three nodes, one without a pod, one not scheduled."""
+    async with world() as here:
+        fill(here, nodes=3, on_each=4)
+        yield here
+
+
+def fill(here: World, nodes: int, on_each: int) -> None:
+    created = START - timedelta(hours=1)
+    instances: list[dict[str, Any]] = []
+    pods: list[dict[str, Any]] = []
+    for number in range(nodes):
+        node = f"node-{number}"
+        mine = []
+        for place in range(on_each):
+            spec = InstanceSpec(f"team-{place}", f"web-{number}", node, [Grant("nvidia", f"GPU-{number}-{place}")])
+            uid = f"{number:04}-{place:04}"
+            instances.append(objects.instance(spec, f"i-{uid}", created))
+            mine.append(objects.instance_pod(spec, f"i-{uid}", f"p-{uid}", created, "10.42.0.1"))
+        pods += mine
+        here.cluster.on(kubelet_path(node), stats_summary(node, mine, START, START))
+        cards = [card(f"GPU-{number}-{place}") for place in range(on_each)]
+        here.device_managers.on((node, "nvidia"), snapshot_document(*cards, timestamp=START.isoformat()))
+    instances.append(objects.instance(InstanceSpec("team-9", "gone", "node-0"), "i-gone", created))
+    instances.append(objects.instance(InstanceSpec("team-9", "new", None), "i-new", created))
+    here.cluster.on(INSTANCES, {"metadata": {"resourceVersion": "77"}, "items": instances})
+    here.cluster.on(PODS, {"metadata": {"resourceVersion": "78"}, "items": pods})
+
+
+def listed(result: ListResult) -> ListOutcome:
+    assert isinstance(result, ListOutcome), result
+    return result
+
+
+async def test_every_instance_has_its_row_in_order(here: World) -> None:
+    found = listed(await here.reader.list())
+
+    names = [(item.namespace, item.name) for item in found.items]
+    assert len(names) == 14
+    assert names == sorted(names)
+    assert found.resource_version == "77"
+    assert found.warnings == ()
+    measured = [item for item in found.items if item.sample is not None]
+    assert len(measured) == 12
+    for item in measured:
+        assert item.sample is not None
+        assert not isinstance(item.sample.cpu_usage_nanocores, Reason)
+        number, place = item.name.removeprefix("web-"), item.namespace.removeprefix("team-")
+        assert [entry.id for entry in item.sample.accelerators] == [f"GPU-{number}-{place}"]
+
+
+async def test_what_has_no_pod_has_a_row_and_a_reason(here: World) -> None:
+    found = listed(await here.reader.list())
+
+    assert dict(found.absences) == {
+        "team-9/gone": "Instance team-9/gone has no backing pod",
+        "team-9/new": "Instance team-9/new is not scheduled to a node",
+    }
+    assert [item.sample for item in found.items if item.namespace == "team-9"] == [None, None]
+
+
+async def test_each_peer_is_asked_once(here: World) -> None:
+    loop = asyncio.get_running_loop()
+
+    await here.reader.list()
+
+    assert {path: len(script.asked) for path, script in here.cluster.scripts.items()} == {
+        INSTANCES: 1,
+        PODS: 1,
+        **{kubelet_path(f"node-{number}"): 1 for number in range(3)},
+    }
+    assert {len(script.asked) for script in here.device_managers.scripts.values()} == {1}
+    assert loop.time() == pytest.approx(0.04)
+
+
+async def test_one_namespace_asks_only_for_that(here: World) -> None:
+    instances = here.cluster.scripts[INSTANCES].document
+    pods = here.cluster.scripts[PODS].document
+    assert isinstance(instances, dict)
+    assert isinstance(pods, dict)
+    here.cluster.on(
+        "/apis/worker.gpustack.ai/v1alpha1/namespaces/team-1/instances",
+        {"items": [item for item in instances["items"] if item["metadata"]["namespace"] == "team-1"]},
+    )
+    here.cluster.on(
+        "/api/v1/namespaces/team-1/pods",
+        {"items": [item for item in pods["items"] if item["metadata"]["namespace"] == "team-1"]},
+    )
+
+    found = listed(await here.reader.list("team-1"))
+
+    assert {item.namespace for item in found.items} == {"team-1"}
+    assert len(found.items) == 3
+    assert here.cluster.scripts[INSTANCES].asked == []
+    assert found.resource_version is None
+
+
+async def test_a_node_that_does_not_answer_costs_its_rows_their_figures(here: World) -> None:
+    here.cluster.scripts[kubelet_path("node-1")].takes_s = 1e6
+    loop = asyncio.get_running_loop()
+
+    found = listed(await here.reader.list())
+
+    for item in found.items:
+        if item.sample is not None:
+            failed = isinstance(item.sample.cpu_usage_nanocores, Reason)
+            assert failed is (item.node_name == "node-1")
+            assert len(item.sample.accelerators) == 1
+    assert found.warnings == ("node node-1: kubelet: timeout, no complete answer within 4 s",)
+    assert loop.time() == pytest.approx(4.02)
+
+
+async def test_a_device_manager_that_fails_costs_its_cards(here: World) -> None:
+    here.device_managers.on(("node-2", "nvidia"), FetchError(SourceState.UNREACHABLE, "HTTP 500", status=500))
+
+    found = listed(await here.reader.list())
+
+    cards = {item.node_name: item.sample.accelerators for item in found.items if item.sample is not None}
+    assert [node for node, entries in cards.items() if not entries] == ["node-2"]
+    assert found.warnings == ("node node-2: device-manager/nvidia: unreachable, HTTP 500",)
+
+
+async def test_warnings_are_counted_past_the_first_twenty() -> None:
+    async with world() as here:
+        fill(here, nodes=30, on_each=1)
+        for number in range(30):
+            here.cluster.on(kubelet_path(f"node-{number}"), FetchError(SourceState.UNREACHABLE, "HTTP 500"))
+
+        found = listed(await here.reader.list())
+
+    assert len(found.warnings) == 21
+    assert found.warnings[-1] == "and 10 more sources that did not answer"
+
+
+async def test_many_silent_nodes_still_answer_within_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "PARALLEL_READS", 8)
+    async with world() as here:
+        fill(here, nodes=60, on_each=1)
+        for number in range(60):
+            here.cluster.scripts[kubelet_path(f"node-{number}")].takes_s = 1e6
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+
+        found = listed(await here.reader.list())
+
+        assert loop.time() - before == pytest.approx(10)
+        asked = sum(len(here.cluster.scripts[kubelet_path(f"node-{number}")].asked) for number in range(60))
+    assert len(found.items) == 62
+    assert asked <= 24  # never more than eight at once, and nobody once the time is over
+
+
+async def test_a_shorter_deadline_is_kept(here: World) -> None:
+    here.cluster.scripts[kubelet_path("node-1")].takes_s = 1e6
+    loop = asyncio.get_running_loop()
+
+    found = listed(await here.reader.list(deadline_s=1))
+
+    assert loop.time() == pytest.approx(1)
+    assert len(found.items) == 14
+
+
+@pytest.mark.parametrize("path", [INSTANCES, PODS])
+async def test_what_cannot_be_listed_is_unavailable(here: World, path: str) -> None:
+    here.cluster.on(path, FetchError(SourceState.FORBIDDEN, "HTTP 403: no", status=403))
+
+    result = await here.reader.list()
+
+    assert result == Unavailable("Instances cannot be listed: forbidden: HTTP 403: no")
+
+
+async def test_without_the_custom_resource_it_is_unavailable(here: World) -> None:
+    here.cluster.on(INSTANCES, NO_SUCH_API)
+
+    assert isinstance(await here.reader.list(), Unavailable)
+
+
+async def test_a_namespace_that_is_none_is_unavailable_and_nothing_is_asked(here: World) -> None:
+    result = await here.reader.list("../nodes")
+
+    assert isinstance(result, Unavailable)
+    assert here.cluster.scripts[INSTANCES].asked == []
+
+
+async def test_time_that_runs_out_while_listing(here: World) -> None:
+    here.cluster.scripts[PODS].takes_s = 1e6
+
+    assert isinstance(await here.reader.list(deadline_s=1), DeadlineExceeded)
+
+
+async def test_an_object_that_cannot_be_read_costs_itself(here: World) -> None:
+    instances = here.cluster.scripts[INSTANCES].document
+    assert isinstance(instances, dict)
+    instances["items"].append({"metadata": {"name": "no-namespace"}})
+    instances["items"].append(7)
+
+    assert len(listed(await here.reader.list()).items) == 14
