@@ -2,8 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,38 +27,60 @@ class Event:
     keys: set[str] = field(default_factory=set)
 
 
+@cache
 def logged_events() -> dict[str, Event]:
     events: dict[str, Event] = {}
     passes_on = ROOT / "devicemanager" / "log_rate.py"
     for path in sorted({*(ROOT / "devicemanager").rglob("*.py")} - {passes_on}):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-                for name, level in _event(call, call.func, path):
-                    event = events.setdefault(name, Event())
-                    event.levels |= level
-                    event.keys |= {one.arg for one in call.keywords if one.arg} - {"exc_info", "cause"}
-                    if any(one.arg == "cause" for one in call.keywords):
-                        event.keys.add("reason")  # what a rate-limited line calls its cause
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for call in [node for node in ast.walk(tree) if isinstance(node, ast.Call)]:
+            logged = _logged(call, tree)
+            if logged is None:
+                continue
+            levels, name = logged
+            where = f"{path.relative_to(ROOT)}:{call.lineno}"
+            assert isinstance(name, ast.Constant), f"{where}: an event is a constant"
+            assert isinstance(name.value, str), f"{where}: an event is a name"
+            assert re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", name.value), (
+                f"{where}: {name.value!r} is no snake_case fact"
+            )
+            event = events.setdefault(name.value, Event())
+            event.levels |= levels
+            event.keys |= {_KEYS.get(one.arg, one.arg) for one in call.keywords if one.arg} - {"exc_info"}
     return events
 
 
-def _event(call: ast.Call, function: ast.Attribute, path: Path) -> Iterator[tuple[str, set[str]]]:
-    """Event and level of a call, if it is one that logs: ``log.info("name")`` or ``rated.write(LEVEL, "name")``."""
-    target = ast.unparse(function.value)
-    if not re.search(r"(^|[._])(log|rated|logger|get_logger\(\))$", target, re.IGNORECASE):
-        return
-    if function.attr in LEVELS:
-        level, name = {"error" if function.attr == "exception" else function.attr}, call.args[0]
-    elif function.attr in {"log", "write"} and len(call.args) > 1:
-        named = re.fullmatch(r"logging\.([A-Z]+)", ast.unparse(call.args[0]))
-        level, name = {named[1].lower()} if named else set(), call.args[1]
-    else:
-        return
-    where = f"{path.relative_to(ROOT)}:{call.lineno}"
-    assert isinstance(name, ast.Constant), f"{where}: an event is a constant"
-    assert isinstance(name.value, str), f"{where}: an event is a name"
-    assert re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", name.value), f"{where}: {name.value!r} is no snake_case fact"
-    yield name.value, level
+_KEYS = {"cause": "reason"}
+"""What a rate-limited line calls its cause."""
+
+
+def _logged(call: ast.Call, tree: ast.Module) -> tuple[set[str], ast.expr] | None:
+    """Levels and event of a call that logs: ``log.info("a_b")``, ``rated.write(LEVEL, "a_b")``, ``say("a_b")``."""
+    match call.func:
+        case ast.Attribute(value=target, attr=method) if _LOG.search(ast.unparse(target)):
+            if method in LEVELS:
+                return _levels(method), call.args[0]
+            if method in {"log", "write"} and len(call.args) > 1:
+                return _levels(ast.unparse(call.args[0])), call.args[1]
+        case ast.Name(id=name) if call.args and isinstance(call.args[0], ast.Constant):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+                    method = ast.unparse(node.value)
+                    if _LOG_METHOD.search(method):
+                        return _levels(method), call.args[0]
+        case _:
+            pass
+    return None
+
+
+_LOG = re.compile(r"(^|[._])(log|rated|logger|get_logger\(.*\))$")
+_LOG_METHOD = re.compile(r"(^|[._])log\.(" + "|".join(LEVELS) + r")\b")
+
+
+def _levels(text: str) -> set[str]:
+    """The levels that an expression names; empty where it is computed."""
+    named = {word.lower() for word in re.findall(r"\w+", text)} & LEVELS
+    return {"error" if level == "exception" else level for level in named}
 
 
 def documented_events() -> dict[str, Event]:
