@@ -79,22 +79,28 @@ async def connected(
         SettingsError: The credentials cannot be read.
     """
     clock = clock or SystemClock()
-    async with AsyncExitStack() as stack, asyncio.TaskGroup() as background:
+    failure: BaseException | None = None
+    async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(ClusterClient(credentials, clock))
         device_managers = await stack.enter_async_context(_device_managers(cluster, options, clock))
         workloads = await stack.enter_async_context(Workloads(cluster, clock))
         sources = await stack.enter_async_context(
             Sources(ProxiedKubelets(cluster), MetricsServer(cluster), device_managers, clock, options.ages)
         )
-        followed = [
-            background.create_task(cluster.follow_credentials()),
-            background.create_task(device_managers.follow()),
-        ]
-        try:
-            yield ReadSide(InstanceReader(workloads, sources, clock, options.deadlines), cluster, sources)
-        finally:
-            for task in followed:
-                task.cancel()
+        async with asyncio.TaskGroup() as background:
+            followed = [
+                background.create_task(cluster.follow_credentials()),
+                background.create_task(device_managers.follow()),
+            ]
+            try:
+                yield ReadSide(InstanceReader(workloads, sources, clock, options.deadlines), cluster, sources)
+            except BaseException as error:  # noqa: BLE001 - raised again below as itself, not in a group of ours
+                failure = error
+            finally:
+                for task in followed:
+                    task.cancel()
+        if failure is not None:
+            raise failure
 
 
 @asynccontextmanager
