@@ -59,6 +59,8 @@ async def ask(settings: InstanceMetricsSettings, clock: Clock | None = None) -> 
     except FetchError as error:
         if error.status == _GATEWAY_TIMEOUT:
             return Asked(DeadlineExceeded(error.message))
+        if f'"{settings.name}" not found' in error.message:
+            return Asked(NotFound(error.message))  # somebody serves the group, and knows no such Instance
         if error.status not in _NO_WORKER:
             raise
         reason = error.message

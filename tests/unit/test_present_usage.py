@@ -1,0 +1,58 @@
+"""One Instance's sample as text."""
+
+from datetime import UTC, datetime, timedelta
+
+from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.usage import (
+    AcceleratorUsage,
+    InstanceUsage,
+    Resources,
+    SourceReport,
+    SourceState,
+    UsageSample,
+)
+from devicemanager.present_usage import usage_text
+
+NOW = datetime(2026, 8, 12, 9, 15, 4, tzinfo=UTC)
+CARD = AcceleratorUsage(
+    "GPU-1", "nvidia", 0, "H100", "Exclusive", 81920, 20480, 25, 40, Reason.UNSUPPORTED, 233, Reason.PERMISSION
+)
+
+
+def test_figures_cards_and_sources() -> None:
+    sample = UsageSample(
+        NOW - timedelta(seconds=75),
+        250_000_001,
+        2048,
+        Reason.NOT_YET,
+        1024,
+        (CARD,),
+        Resources(),
+        Resources(4000, 8192, None),
+        (
+            SourceReport("kubelet", SourceState.OK, 3),
+            SourceReport("device-manager/nvidia", CollectorState.CRASHED, None, "ended by SIGSEGV"),
+        ),
+    )
+    assert usage_text(InstanceUsage("team-a", "web", "uid", None, sample=sample), NOW) == (
+        "team-a/web: sampled 1m15s ago\n"
+        "\n"
+        "FIGURE   USED\n"
+        "CPU      251m of 4000m (6 %)\n"
+        "MEMORY   2048 MiB of 8192 MiB (25 %)\n"
+        "ROOTFS   <not_yet>\n"
+        "DISK     1024 MiB\n"
+        "\n"
+        "CARD    MANUFACTURER   INDEX   NAME   MODE        MEMORY                     "
+        "CORES   TEMP            POWER   HEALTH\n"
+        "GPU-1   nvidia         0       H100   Exclusive   20480 / 81920 MiB (25 %)   "
+        "40 %    <unsupported>   233 W   <permission>\n"
+        "\n"
+        "SOURCE                  STATE     AGE   MESSAGE\n"
+        "kubelet                 ok        3s\n"
+        "device-manager/nvidia   crashed   -     ended by SIGSEGV"
+    )  # fmt: skip
+
+
+def test_an_instance_without_a_sample_says_so() -> None:
+    assert usage_text(InstanceUsage("team-a", "web", "uid", None), NOW) == "team-a/web: no sample"
