@@ -25,6 +25,7 @@ from devicemanager.worker.apiserver.discovery import (
     encode,
 )
 from devicemanager.worker.apiserver.negotiation import Encoding
+from devicemanager.worker.apiserver.table import IncludeObject
 
 _A_YEAR: Final = timedelta(days=365)
 _V2_REFERENCES: Final = "#/definitions/"
@@ -36,17 +37,26 @@ _NAME: Final = "name"
 
 _Schema = dict[str, object]
 
-_QUERY: Final = {
-    "pretty": ("string", "If 'true', the answer is indented."),
-    "timeout": ("string", "How long the caller waits, such as 5s; sources that are slower are left out."),
-    "labelSelector": ("string", "Select by the Instance's labels; everything when empty."),
-    "fieldSelector": ("string", "Select by metadata.name or metadata.namespace; everything when empty."),
-    "limit": ("integer", "At most so many objects; the answer then says how to continue."),
-    "continue": ("string", "The continue value of the page before."),
-    "includeObject": ("string", "For tables: Metadata, Object or None."),
+_QUERY: Final[Mapping[str, tuple[str, _Schema]]] = {
+    "pretty": ("If 'true', the answer is indented.", {"type": "string"}),
+    "timeout": (
+        "How long the caller waits; sources that are slower are left out.",
+        {"type": "string", "pattern": r"^(0|([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h))+)$"},
+    ),
+    "labelSelector": ("Select by the Instance's labels; everything when empty.", {"type": "string"}),
+    "fieldSelector": (
+        "Select by metadata.name or metadata.namespace; everything when empty.",
+        {"type": "string"},
+    ),
+    "limit": ("At most so many objects; the answer then says how to continue.", {"type": "integer", "minimum": 0}),
+    "continue": ("The continue value of the page before.", {"type": "string"}),
+    "includeObject": (
+        "How much of the object comes with a table's row.",
+        {"type": "string", "enum": [include.value for include in IncludeObject]},
+    ),
 }
-_OF_READ: Final = ("pretty", "timeout")
-_OF_LIST: Final = ("continue", "fieldSelector", "labelSelector", "limit", "pretty", "timeout")
+_OF_READ: Final = ("includeObject", "pretty", "timeout")
+_OF_LIST: Final = ("continue", "fieldSelector", "includeObject", "labelSelector", "limit", "pretty", "timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,15 +228,19 @@ def _document(body: bytes, digest: str, headers: Mapping[str, str]) -> StaticDoc
 
 
 def _v3_parameter(name: str, place: str) -> _Schema:
-    kind, description = _QUERY.get(name, ("string", f"{name} of the Instance"))
-    required = {"required": True} if place == "path" else {}
-    return {"name": name, "in": place, "description": description, **required, "schema": {"type": kind}}
+    described, schema = _parameter(name, place)
+    return {**described, "schema": schema}
 
 
 def _v2_parameter(name: str, place: str) -> _Schema:
-    kind, description = _QUERY.get(name, ("string", f"{name} of the Instance"))
-    required = {"required": True} if place == "path" else {}
-    return {"name": name, "in": place, "description": description, **required, "type": kind}
+    described, schema = _parameter(name, place)
+    return {**described, **schema}
+
+
+def _parameter(name: str, place: str) -> tuple[_Schema, _Schema]:
+    description, schema = _QUERY.get(name, (f"{name} of the Instance", {"type": "string"}))
+    required: _Schema = {"required": True} if place == "path" else {}
+    return {"name": name, "in": place, "description": description, **required}, schema
 
 
 def _text(description: str) -> _Schema:

@@ -75,10 +75,16 @@ class ApiServer:
         }
 
     def application(self) -> web.Application:
-        """One handler for every path: Kubernetes' paths say more than a router's patterns can."""
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self.handle)
-        return app
+        """An application without routes: Kubernetes' paths say more than a router's patterns can.
+
+        A middleware sees every request, also those that no pattern would match, such as a path with a line break.
+        """
+
+        @web.middleware
+        async def every_request(request: web.Request, handler: object) -> web.StreamResponse:
+            return await self.handle(request)
+
+        return web.Application(middlewares=[every_request])
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""

@@ -372,6 +372,25 @@ async def test_outside_the_group_errors_are_plain_text(room: Room, path: str) ->
     assert (answer.status, answer.body) == (404, b"404 page not found\n")
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/apis%0A"),
+        ("GET", "{prefix}/namespaces/team-a/instances/a%0Ab/metrics"),
+        ("GET", "/%00"),
+        ("GET", "//apis"),
+        ("GET", "/apis/../livez"),
+        ("OPTIONS", "*"),
+        ("PROPFIND", "/apis"),
+    ],
+)
+async def test_no_path_goes_past_authorization(room: Room, method: str, path: str) -> None:
+    room.api.allows = lambda _: False
+    answer = await room.proxied(path.format(prefix=room.prefix), method=method)
+    assert (answer.status, answer.json["reason"]) == (403, "Forbidden")
+    assert len(room.api.posts) == 1
+
+
 # The caller's time.
 
 
