@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, StateSetMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
@@ -99,11 +99,13 @@ def _families(snapshot: Snapshot) -> Iterator[Metric]:
 def _collector(snapshot: Snapshot) -> Iterator[Metric]:
     labels, values = ["manufacturer"], [snapshot.manufacturer]
     status = snapshot.collector
-    states = StateSetMetricFamily(
-        "devicemanager_collector_state", "What the collector can say now: 1 for its state, 0 for every other.",
-        labels=labels,
-    )  # fmt: skip
-    states.add_metric(values, {state.value: state is status.state for state in CollectorState})
+    states = GaugeMetricFamily(
+        "devicemanager_collector_state",
+        "What the collector can say now: 1 for its state, 0 for every other.",
+        labels=[*labels, "state"],
+    )
+    for state in CollectorState:
+        states.add_metric([*values, state.value], int(state is status.state))
     yield states
     failures = GaugeMetricFamily(
         "devicemanager_collector_consecutive_failures",

@@ -1,6 +1,8 @@
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -63,9 +65,7 @@ def series(exposition: Exposition) -> dict[str, list[tuple[Mapping[str, str], fl
 def test_before_the_first_sample_there_is_a_state_and_no_figure(exposition: Exposition) -> None:
     found = series(exposition)
 
-    states = {
-        labels["devicemanager_collector_state"]: value for labels, value in found["devicemanager_collector_state"]
-    }
+    states = {labels["state"]: value for labels, value in found["devicemanager_collector_state"]}
     assert states == {state.value: float(state is CollectorState.STARTING) for state in CollectorState}
     assert not [name for name in found if name.startswith("accelerator_")]
     assert "devicemanager_sample_age_seconds" not in found
@@ -171,11 +171,16 @@ def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
     assert (ages, len(kept)) == ([0.0, 1.0, 2.0], 1)
 
     holder.report(CollectorStatus(CollectorState.CRASHED, clock.now()))
-    states = {
-        labels["devicemanager_collector_state"]: value
-        for labels, value in series(exposition)["devicemanager_collector_state"]
-    }
+    states = {labels["state"]: value for labels, value in series(exposition)["devicemanager_collector_state"]}
     assert states["crashed"] == 1
+
+
+def test_every_metric_is_documented_and_no_other(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
+    publish(holder, clock, READING)
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    section = page.partition("## The device manager")[2].partition("\n## ")[0]
+
+    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == set(series(exposition))
 
 
 def test_the_text_ends_in_a_newline_and_repeats_no_family(
