@@ -26,6 +26,8 @@ class Kubelets:
     def __init__(self, cluster: "StandInCluster") -> None:
         self._cluster = cluster
         self._frozen: dict[Fault, datetime] = {}
+        self._pods_by_node: dict[str, list[JsonObject]] = {}
+        self._indexed_version = 0
 
     def summary(self, resource: Resource, info: RequestInfo, faults: Sequence[Fault]) -> web.Response:
         """``/api/v1/nodes/<node>/proxy/stats/summary``."""
@@ -37,20 +39,20 @@ class Kubelets:
         for fault in faults:
             if fault.trouble is Trouble.STALE:
                 pods_at = node_at - fault.behind
-        pods = self._running(faults, node=info.name)
+        pods = _seen(self._pods_on(info.name), faults)
         return json_answer(figures.stats_summary(info.name, pods, node_at, pods_at))
 
     def pod_metrics(self, info: RequestInfo, faults: Sequence[Fault]) -> web.Response:
         """``pods.metrics.k8s.io``: one or a list."""
         at = figures.housekeeping_time(self._now(faults))
-        pods = self._running(faults)
+        store = self._cluster.store
         if info.verb == "list":
-            listed = [pod for pod in pods if info.namespace in {"", pod["metadata"]["namespace"]}]
-            entries = [figures.pod_metrics(pod, _entry_time(pod, at)) for pod in listed]
-            return json_answer(object_list(METRICS, entries, self._cluster.store.version, {}))
-        for pod in pods:
-            if (pod["metadata"]["namespace"], pod["metadata"]["name"]) == (info.namespace, info.name):
-                return json_answer(figures.pod_metrics(pod, _entry_time(pod, at)))
+            pods = _seen(store.select("pods", info.namespace), faults)
+            entries = [figures.pod_metrics(pod, _entry_time(pod, at)) for pod in pods]
+            return json_answer(object_list(METRICS, entries, store.version, {}))
+        pod = store.get("pods", info.namespace, info.name)
+        for seen in _seen([] if pod is None else [pod], faults):
+            return json_answer(figures.pod_metrics(seen, _entry_time(seen, at)))
         details = {"name": f"{info.namespace}/{info.name}", "group": METRICS.group, "kind": "podmetrics"}
         return failure(404, f'podmetrics.metrics.k8s.io "{info.namespace}/{info.name}" not found', details)
 
@@ -61,17 +63,27 @@ class Kubelets:
                 return self._frozen.setdefault(fault, now)
         return now
 
-    def _running(self, faults: Sequence[Fault], node: str | None = None) -> list[JsonObject]:
-        """The pods that run, on one node or anywhere, as the faults let them be seen."""
-        absent = {fault.pod for fault in faults if fault.trouble is Trouble.ABSENT_POD}
-        earlier = {fault.pod for fault in faults if fault.trouble is Trouble.EARLIER_POD}
-        seen = []
-        for pod in self._cluster.store.select("pods"):
-            key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
-            if pod["status"]["phase"] != "Running" or node not in {None, pod["spec"]["nodeName"]} or key in absent:
-                continue
+    def _pods_on(self, node: str) -> list[JsonObject]:
+        """A node's pods; the index is made anew when anything in the store has changed."""
+        store = self._cluster.store
+        if self._indexed_version != store.version:
+            self._indexed_version = store.version
+            self._pods_by_node.clear()
+            for pod in store.select("pods"):
+                self._pods_by_node.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
+        return self._pods_by_node.get(node, [])
+
+
+def _seen(pods: Sequence[JsonObject], faults: Sequence[Fault]) -> list[JsonObject]:
+    """Those pods that run, as the faults let them be seen."""
+    absent = {fault.pod for fault in faults if fault.trouble is Trouble.ABSENT_POD}
+    earlier = {fault.pod for fault in faults if fault.trouble is Trouble.EARLIER_POD}
+    seen = []
+    for pod in pods:
+        key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        if pod["status"]["phase"] == "Running" and key not in absent:
             seen.append(_earlier(pod) if key in earlier else pod)
-        return seen
+    return seen
 
 
 def _earlier(pod: JsonObject) -> JsonObject:

@@ -1,7 +1,7 @@
 """One Instance's sample for a person: from the worker's API where there is one, else read with their own rights.
 
-The second way needs what the worker needs (``docs/demo.md`` says how to try it) and, for the cards, a way to the device
-managers' pods and a client pair that they accept. What is missing is said in ``sources``, as everywhere.
+The second way needs what the worker needs and, for the cards, a way to the device managers' pods and a client pair
+that they accept (``docs/demo.md``). What is missing is said in ``sources``, as everywhere.
 """
 
 import ssl
