@@ -28,7 +28,6 @@ async def serve_until_told(
     shutdown: Shutdown,
     *,
     drain_s: float,
-    delay_s: float = 0.0,
     log: FilteringBoundLogger,
 ) -> int:
     """Run everything until a signal asks to stop.
@@ -37,8 +36,7 @@ async def serve_until_told(
         listener: Not started yet.
         parts: Name -> what runs for ever beside it.
         shutdown: Fails readiness from the signal on.
-        drain_s: How long requests under way may take after the signal and the delay.
-        delay_s: How long to serve on, unready, so that those who send requests notice.
+        drain_s: How long requests under way may take after the signal.
         log: For the beginning, the end and what went wrong.
 
     Returns:
@@ -64,7 +62,6 @@ async def serve_until_told(
             received = await told.get()
             log.info("shutdown_started", signal=received.name)
             shutdown.begin()
-            await asyncio.sleep(delay_s)
             for task in running:
                 task.cancel()
             await listener.drain(drain_s)
