@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, cast
 from typing_extensions import override
 
 from devicemanager.errors import DocumentError, excerpt
+from devicemanager.node.line_pipe import LinePipe
 from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, Line, decode
 
 _NOISE_KEPT_BYTES: Final = 4096
@@ -64,9 +65,7 @@ Event: TypeAlias = Line | Silent | Garbled | Ended
 class Child:
     """A running collector process. Make one with :meth:`start`."""
 
-    def __init__(
-        self, transport: asyncio.SubprocessTransport, watch: "_Watch", lines: asyncio.StreamReader
-    ) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, watch: "_Watch", lines: LinePipe) -> None:
         self._transport = transport
         self._watch = watch
         self._lines = lines
@@ -84,10 +83,9 @@ class Child:
         """
         loop = asyncio.get_running_loop()
         reading_end, writing_end = os.pipe()
-        lines = asyncio.StreamReader(limit=LINE_LIMIT_BYTES)
         with os.fdopen(writing_end, "wb", buffering=0):
-            pipe = await _listen(lines, reading_end)
-            watch = _Watch(pipe)
+            lines = await LinePipe.connect(reading_end)
+            watch = _Watch(lines)
             try:
                 transport, _ = await loop.subprocess_exec(
                     lambda: watch,
@@ -100,7 +98,7 @@ class Child:
                     pass_fds=(writing_end,),
                 )
             except BaseException:
-                pipe.close()
+                lines.close()
                 raise
         child = cls(transport, watch, lines)
         watch.when_over(lambda: on_exit(child))
@@ -124,24 +122,23 @@ class Child:
     async def next(self, deadline_s: float) -> Event:
         """The next line, or why there is none within ``deadline_s`` seconds."""
         try:
-            async with asyncio.timeout(deadline_s):
-                raw = await self._lines.readuntil(b"\n")
+            raw = await self._lines.next(deadline_s)
         except TimeoutError:
             # A process that the library started may hold the pipe open after ours has ended.
             return Ended(self._transport.get_returncode(), self.noise) if self.exited else Silent()
-        except asyncio.LimitOverrunError:
-            return Garbled(f"a line longer than {LINE_LIMIT_BYTES} bytes")
-        except asyncio.IncompleteReadError as error:
-            ended = await self._ended()
-            return Garbled(f"half a line, then {ended.detail}") if error.partial else ended
+        if raw is None:
+            return await self._last_event()
         try:
             return decode(raw)
         except DocumentError as error:
             return Garbled(str(error))
 
-    async def _ended(self) -> Ended:
+    async def _last_event(self) -> Event:
+        if self._lines.overlong:
+            return Garbled(f"a line longer than {LINE_LIMIT_BYTES} bytes")
         await self.wait(_EXIT_WAIT_S)
-        return Ended(self._transport.get_returncode(), self.noise)
+        ended = Ended(self._transport.get_returncode(), self.noise)
+        return Garbled(f"half a line, then {ended.detail}") if self._lines.half_line else ended
 
     async def wait(self, deadline_s: float) -> bool:
         """Wait for the end of the process, at most ``deadline_s`` seconds; says whether it came."""
@@ -167,9 +164,9 @@ class Child:
 class _Watch(asyncio.SubprocessProtocol):
     """Hears what a process writes to standard error, and its end."""
 
-    def __init__(self, pipe: asyncio.ReadTransport) -> None:
+    def __init__(self, lines: LinePipe) -> None:
         self.over = asyncio.Event()
-        self._pipe = pipe
+        self._lines = lines
         self._noise = bytearray()
         self._exited = False
         self._listening = True
@@ -209,7 +206,7 @@ class _Watch(asyncio.SubprocessProtocol):
 
     def stop_listening(self) -> None:
         """Close the pipe of lines, and do not wait for the end of what others may still write."""
-        self._pipe.close()
+        self._lines.close()
         self._listening = False
         self._settle()
 
@@ -222,18 +219,6 @@ class _Watch(asyncio.SubprocessProtocol):
             self._transport.close()
         if self._on_over is not None:
             self._on_over()
-
-
-async def _listen(lines: asyncio.StreamReader, reading_end: int) -> asyncio.ReadTransport:
-    pipe = os.fdopen(reading_end, "rb", buffering=0)
-    try:
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(lines), pipe
-        )
-    except BaseException:
-        pipe.close()
-        raise
-    return transport
 
 
 def _signal_name(number: int) -> str:

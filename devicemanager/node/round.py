@@ -77,6 +77,6 @@ def anonymous(read: Mapping[int, Reading], suspects: Iterable[Reading], count: i
 
 
 def remember(readings: Iterable[Reading]) -> tuple[Card, ...]:
-    """Who is known after a sample: each card with an id of the vendor's, those counted first, as many as one may have."""
+    """Who is known after a sample: the cards with an id of the vendor's, those counted first, a bounded number."""
     cards = (reading.card for reading in readings)
     return tuple(card for card in cards if card.id is not None and not is_provisional(card.id))[:CARDS_LIMIT]

@@ -68,6 +68,14 @@ class Failed:
 Line: TypeAlias = Hello | Begin | Announced | Read | End | Failed
 
 
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+"""Made once: every line of every sample passes through it."""
+
+
 def decode(raw: bytes) -> Line:
     """One line, with or without its line break.
 
@@ -78,7 +86,7 @@ def decode(raw: bytes) -> Line:
     if len(raw) > LINE_LIMIT_BYTES:
         raise DocumentError(f"line: longer than {LINE_LIMIT_BYTES} bytes")
     try:
-        document = json.loads(raw.decode(), parse_constant=_no_constant)
+        document = _DECODER.decode(raw.decode())
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"line: no JSON: {excerpt(raw.decode(errors='replace'), 80)!r}") from error
     match document:
@@ -98,10 +106,6 @@ def decode(raw: bytes) -> Line:
             return Failed(_verdict(state), excerpt(detail))
         case _:
             raise DocumentError(f"line: of no known kind: {excerpt(raw.decode(), 80)!r}")
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
 
 
 def _reading(body: Mapping[str, object]) -> Reading:
@@ -158,7 +162,8 @@ def _identifier(value: object) -> str | None:
 
 
 def _one_line(value: object) -> str | None:
-    return excerpt(value, _TEXT_LIMIT) or None if isinstance(value, str) else None
+    """Text for a person, made printable where it is not."""
+    return _identifier(value) or (excerpt(value, _TEXT_LIMIT) or None if isinstance(value, str) else None)
 
 
 def _unhealthy_reason(value: object) -> str | None:

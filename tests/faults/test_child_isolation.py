@@ -83,7 +83,7 @@ async def test_several_cards_hang(supervise: Supervise) -> None:
 
 @pytest.mark.asyncio
 async def test_all_cards_hang(supervise: Supervise) -> None:
-    async with supervise("HangNamed", card_deadline_s=0.3) as run:
+    async with supervise("HangNamed", card_deadline_s=0.25) as run:
         (good,) = await run.samples(1)
         run.control.write_text("0 1 2 3 4 5 6 7")
         await run.states("ok", "unresponsive")

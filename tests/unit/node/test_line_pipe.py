@@ -1,0 +1,100 @@
+"""Whole lines out of any pieces, in bounded memory."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from devicemanager.node.line_pipe import LinePipe
+from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES
+
+DEADLINE_S = 5.0
+
+
+@pytest_asyncio.fixture
+async def ends() -> AsyncIterator[tuple[LinePipe, int]]:
+    """A connected pipe and its writing end, which never blocks."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    pipe = await LinePipe.connect(reading)
+    yield pipe, writing
+    pipe.close()
+    os.close(writing)
+
+
+@pytest.mark.asyncio
+async def test_a_line_in_pieces_is_one_line(ends: tuple[LinePipe, int]) -> None:
+    pipe, writing = ends
+    for piece in (b"o", b"n", b"e\ntw"):
+        os.write(writing, piece)
+        await asyncio.sleep(0)
+    assert await pipe.next(DEADLINE_S) == b"one"
+    with pytest.raises(TimeoutError):
+        await pipe.next(0.01)
+    os.write(writing, b"o\n\n")
+    assert [await pipe.next(DEADLINE_S) for _ in range(2)] == [b"two", b""]
+
+
+@pytest.mark.asyncio
+async def test_lines_left_in_a_closed_pipe_are_read_to_the_end() -> None:
+    reading, writing = os.pipe()
+    pipe = await LinePipe.connect(reading)
+    os.write(writing, b"one\ntwo\nhalf")
+    os.close(writing)
+    assert [await pipe.next(DEADLINE_S) for _ in range(4)] == [b"one", b"two", None, None]
+    assert pipe.half_line
+    assert not pipe.overlong
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [LINE_LIMIT_BYTES + 1, 3 * LINE_LIMIT_BYTES])
+async def test_an_endless_line_is_given_up_and_read_no_further(ends: tuple[LinePipe, int], size: int) -> None:
+    pipe, writing = ends
+    os.write(writing, b"fine\n")
+    assert await pipe.next(DEADLINE_S) == b"fine"
+    async with asyncio.TaskGroup() as tasks:
+        reader = tasks.create_task(pipe.next(DEADLINE_S))
+        left = size
+        while not reader.done():
+            with contextlib.suppress(BlockingIOError):
+                left -= os.write(writing, b"x" * min(4096, left)) if left else 0
+            await asyncio.sleep(0)
+    assert reader.result() is None
+    assert pipe.overlong
+    assert not await _takes_more(writing)
+
+
+@pytest.mark.asyncio
+async def test_a_writer_that_is_not_read_is_made_to_wait(ends: tuple[LinePipe, int]) -> None:
+    pipe, writing = ends
+    written = refused = 0
+    while refused < 100:
+        try:
+            written += os.write(writing, b"line\n" * 800) // 5
+        except BlockingIOError:
+            refused += 1
+        await asyncio.sleep(0)
+    assert written < 400_000 // 5
+    for _ in range(written):
+        assert await pipe.next(DEADLINE_S) == b"line"
+
+
+async def _takes_more(writing: int) -> bool:
+    """Whether the pipe takes more than it can hold, because somebody reads from it."""
+    for _ in range(64):
+        try:
+            os.write(writing, b"x" * 65536)
+        except BlockingIOError:
+            return False
+        await asyncio.sleep(0)
+    return True
+
+
+@pytest.mark.asyncio
+async def test_a_descriptor_that_is_no_pipe_is_closed() -> None:
+    descriptor = os.open("/", os.O_RDONLY)
+    with pytest.raises((ValueError, OSError)):
+        await LinePipe.connect(descriptor)
