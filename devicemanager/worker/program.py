@@ -244,7 +244,7 @@ async def _reach_reviews(authorizer: Authorizer) -> None:
         try:
             await authorizer.probe()
         except (ReviewFailedError, OverloadedError) as error:
-            structlog.get_logger().warning("access_review_failed", error=str(error))
+            structlog.get_logger().warning("access_review_failed", reason=str(error))
             await asyncio.sleep(_RETRY_S)
 
 

@@ -6,6 +6,7 @@ on a connection without the front proxy's certificate are no credential at all, 
 
 import hashlib
 import hmac
+import logging
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ import structlog
 
 from devicemanager.clock import Clock
 from devicemanager.errors import DeviceManagerError, excerpt
+from devicemanager.log_rate import RateLimitedLog
 from devicemanager.worker.apiserver import reviews
 from devicemanager.worker.apiserver.identity import ANONYMOUS, User, authenticated
 from devicemanager.worker.apiserver.request_header import (
@@ -60,7 +62,7 @@ class Authenticator:
         self._tokens = tokens
         self._clock = clock
         self._digest_key = secrets.token_bytes(32)
-        self._log = structlog.get_logger().bind()
+        self._rated = RateLimitedLog(structlog.get_logger().bind(), clock.monotonic)
 
     async def authenticate(self, headers: Headers, certificate: PeerCertificate | None) -> User:
         """The user behind a request, anonymous without any credential.
@@ -102,7 +104,7 @@ class Authenticator:
         except OverloadedError:
             raise
         except DeviceManagerError as error:
-            self._log.warning("token_review_failed", error=str(error))
+            self._rated.write(logging.WARNING, "token_review_failed", cause=str(error))
             raise UnauthorizedError("the token could not be checked") from error
         if isinstance(verdict, str):
             raise UnauthorizedError(verdict)

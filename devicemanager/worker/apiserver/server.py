@@ -4,6 +4,7 @@ Nothing about an object is read before its reader is authorized, and every error
 redirects: the aggregator forbids it.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,7 @@ from aiohttp import hdrs, web
 
 from devicemanager.clock import Clock
 from devicemanager.errors import excerpt
+from devicemanager.log_rate import RateLimitedLog
 from devicemanager.probes import Probe
 from devicemanager.worker.apiserver import negotiation, parameters, responses, status
 from devicemanager.worker.apiserver.attributes import Attributes, parse_attributes
@@ -65,6 +67,7 @@ class ApiServer:
         self._group = parts.discovery.api_group
         self._prefix = f"/apis/{self._group}/{VERSION}"
         self._log = structlog.get_logger().bind()
+        self._rated = RateLimitedLog(self._log, parts.clock.monotonic)
         self._documents: dict[str, Callable[[web.Request], StaticDocument]] = {
             "/apis": self._groups,
             f"/apis/{self._group}": lambda request: parts.discovery.group(responses.encoding(request)),
@@ -75,16 +78,19 @@ class ApiServer:
         }
 
     def application(self) -> web.Application:
-        """An application without routes: Kubernetes' paths say more than a router's patterns can.
+        """An application of one handler: Kubernetes' paths say more than a router's patterns can.
 
-        A middleware sees every request, also those that no pattern would match, such as a path with a line break.
+        A middleware sees every request, also those that no pattern matches, such as a path with a line break; the
+        route only spares the others a search that ends in an exception.
         """
 
         @web.middleware
         async def every_request(request: web.Request, handler: object) -> web.StreamResponse:
             return await self.handle(request)
 
-        return web.Application(middlewares=[every_request])
+        app = web.Application(middlewares=[every_request])
+        app.router.add_route("*", "/{path:.*}", self.handle)
+        return app
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
@@ -124,7 +130,7 @@ class ApiServer:
         try:
             return await self._parts.authenticator.authenticate(request.headers, certificate)
         except UnauthorizedError as error:
-            self._log.info("request_unauthorized", reason=str(error), peer=request.remote)
+            self._rated.write(logging.INFO, "request_unauthorized", cause=str(error), peer=request.remote)
             raise Refusal(status.unauthorized()) from error
         except OverloadedError as error:
             raise Refusal(status.too_many_requests(_OVERLOADED)) from error
@@ -133,7 +139,7 @@ class ApiServer:
         try:
             decision = await self._parts.authorizer.decide(user, attributes)
         except ReviewFailedError as error:
-            self._log.warning("access_review_failed", error=str(error))
+            self._rated.write(logging.WARNING, "access_review_failed", cause=str(error))
             raise Refusal(status.internal_error(str(error))) from error
         except OverloadedError as error:
             raise Refusal(status.too_many_requests(_OVERLOADED)) from error
