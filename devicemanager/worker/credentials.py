@@ -93,7 +93,7 @@ class Kubeconfig(CredentialsSource):
     def load(self) -> Credentials:
         try:
             # A loop of its own: the package reads files on the loop that runs it.
-            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            with asyncio.Runner(loop_factory=_PluginLoop) as runner:
                 configuration = runner.run(self._read())
             return _credentials(configuration, self._contexts)
         except Exception as error:  # the package raises whatever its parsing trips over
@@ -107,12 +107,45 @@ class Kubeconfig(CredentialsSource):
         if merged is None:
             raise SettingsError(["no such file"])
         loader = kube_config.KubeConfigLoader(merged, active_context=self._context, config_base_path=None)
-        async with asyncio.timeout(PLUGIN_DEADLINE_S):
-            await loader.load_and_set(configuration)
+        try:
+            async with asyncio.timeout(PLUGIN_DEADLINE_S):
+                await loader.load_and_set(configuration)
+        except TimeoutError as error:
+            raise SettingsError([f"its exec plugin did not answer within {PLUGIN_DEADLINE_S:.3g} s"]) from error
+        finally:
+            await _PluginLoop.end_children()
         if _names_plugin(merged, loader.current_context) and not (configuration.api_key or configuration.cert_file):
             # The package logs a plugin's failure and goes on as nobody; what the plugin said is in that log.
             raise SettingsError(["its exec plugin gave no credential"])
         return configuration
+
+
+class _PluginLoop(asyncio.SelectorEventLoop):
+    """A loop that knows the processes started on it: the package leaves a plugin running that took too long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._children: list[asyncio.SubprocessTransport] = []
+
+    @override
+    async def subprocess_exec(self, *args: Any, **kwargs: Any) -> Any:
+        transport, protocol = await super().subprocess_exec(*args, **kwargs)
+        self._children.append(transport)
+        return transport, protocol
+
+    @classmethod
+    async def end_children(cls) -> None:
+        """Kills those that still run on the running loop, and collects them."""
+        loop = asyncio.get_running_loop()
+        running = (
+            [each for each in loop._children if each.get_returncode() is None] if isinstance(loop, cls) else []
+        )
+        for transport in running:
+            transport.kill()
+        for transport in running:
+            while transport.get_returncode() is None:  # noqa: ASYNC110 - a transport offers nothing to wait on
+                await asyncio.sleep(0.01)
+            transport.close()
 
 
 def _names_plugin(merged: Any, context: Any) -> bool:

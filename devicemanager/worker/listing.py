@@ -11,7 +11,7 @@ from typing import Final
 
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
-from devicemanager.model.usage import InstanceUsage, SourceFailure, SourceState
+from devicemanager.model.usage import InstanceUsage, SourceState
 from devicemanager.rules.merge import ALLOCATION
 from devicemanager.wire.instances import Instance
 from devicemanager.worker.deadlines import Countdown, Deadlines
@@ -39,8 +39,8 @@ _UNREMARKABLE: Final = frozenset({SourceState.OK, SourceState.NOT_YET, SourceSta
 class _Read:
     """What every peer said that any row needs."""
 
-    kubelets: Mapping[str, NodeRead | SourceFailure]
-    snapshots: Mapping[Place, SnapshotRead | SourceFailure]
+    kubelets: Mapping[str, NodeRead | FetchError]
+    snapshots: Mapping[Place, SnapshotRead | FetchError]
 
 
 async def read_all(
@@ -75,13 +75,14 @@ async def read_all(
 async def _read_peers(rows: Sequence[Workload], sources: Sources, left: Countdown, deadlines: Deadlines) -> _Read:
     turns = asyncio.Semaphore(PARALLEL_READS)
 
-    async def kubelet(node: str) -> NodeRead | SourceFailure:
+    async def kubelet(node: str) -> NodeRead | FetchError:
         async with turns:
-            return await sources.kubelet(node, deadline_s=left.at_most(deadlines.kubelet_s))
+            return await sources.kubelets.begin(node, deadline_s=left.at_most(deadlines.kubelet_s)).outcome()
 
-    async def snapshot(place: Place) -> SnapshotRead | SourceFailure:
+    async def snapshot(place: Place) -> SnapshotRead | FetchError:
         async with turns:
-            return await sources.snapshot(place, deadline_s=left.at_most(deadlines.device_manager_s))
+            deadline_s = left.at_most(deadlines.device_manager_s)
+            return await sources.snapshots.begin(place, deadline_s=deadline_s).outcome()
 
     nodes = dict.fromkeys(row.node_name for row in rows)
     places = dict.fromkeys((row.node_name, name) for row in rows for name in row.allocation.manufacturers)

@@ -4,9 +4,6 @@ Two reads of the API server at once, then every source at once, each within its 
 when the kubelet fails, or is silent for too long.
 """
 
-import asyncio
-from collections.abc import Mapping
-
 from typing_extensions import override
 
 from devicemanager.clock import Clock
@@ -16,7 +13,6 @@ from devicemanager.rules.merge import KUBELET, METRICS_SERVER, PodOutcome
 from devicemanager.worker import listing
 from devicemanager.worker.cluster import is_name
 from devicemanager.worker.deadlines import DEADLINES, Countdown, Deadlines
-from devicemanager.worker.device_managers import SnapshotRead
 from devicemanager.worker.outcomes import (
     Answer,
     DeadlineExceeded,
@@ -27,7 +23,6 @@ from devicemanager.worker.outcomes import (
     Unavailable,
 )
 from devicemanager.worker.sources import Sources, assemble, of_pod
-from devicemanager.worker.transport import attempt
 from devicemanager.worker.workloads import Missing, Workload, Workloads, workload
 
 
@@ -77,63 +72,43 @@ class InstanceReader(Reader):
 
     async def _found(self, name: tuple[str, str], left: Countdown) -> Workload | Missing | FetchError:
         deadline_s = left.at_most(self._deadlines.api_s)
-        async with asyncio.TaskGroup() as tasks:
-            # Together, because one after the other would cost every answer a round trip for the sake of the few
-            # that have no Instance.
-            instance_read = tasks.create_task(attempt(self._workloads.instance(name, deadline_s=deadline_s)))
-            pod_read = tasks.create_task(attempt(self._workloads.pod(name, deadline_s=deadline_s)))
-        instance, pod = instance_read.result(), pod_read.result()
+        # Together, because one after the other would cost every answer a round trip for the sake of the few that
+        # have no Instance.
+        instance_read = self._workloads.instance(name, deadline_s=deadline_s)
+        pod_read = self._workloads.pod(name, deadline_s=deadline_s)
+        instance = await instance_read.outcome()
         if isinstance(instance, FetchError):
             return instance
-        if isinstance(pod, FetchError):
-            return pod
-        return workload(instance, pod)
+        pod = await pod_read.outcome()
+        return pod if isinstance(pod, FetchError) else workload(instance, pod)
 
     async def _measured(self, work: Workload, left: Countdown) -> Outcome:
-        async with asyncio.TaskGroup() as tasks:
-            snapshots_read = tasks.create_task(self._snapshots(work, left))
-            kubelet, metrics_server = await self._usage(work, left)
-            if isinstance(kubelet, SourceFailure) and isinstance(metrics_server, SourceFailure):
-                snapshots_read.cancel()
-                return _ended(left, _no_usage(work, kubelet, metrics_server))
+        deadline_s = left.at_most(self._deadlines.device_manager_s)
+        snapshot_reads = {
+            manufacturer: self._sources.snapshots.begin((work.node_name, manufacturer), deadline_s=deadline_s)
+            for manufacturer in work.allocation.manufacturers
+        }
+        kubelet, metrics_server = await self._usage(work, left)
+        if isinstance(kubelet, SourceFailure) and isinstance(metrics_server, SourceFailure):
+            return _ended(left, _no_usage(work, kubelet, metrics_server))
+        snapshots = {manufacturer: await read.outcome() for manufacturer, read in snapshot_reads.items()}
         return Answer(
-            assemble(
-                work,
-                self._clock,
-                kubelet=kubelet,
-                metrics_server=metrics_server,
-                snapshots=snapshots_read.result(),
-            )
+            assemble(work, self._clock, kubelet=kubelet, metrics_server=metrics_server, snapshots=snapshots)
         )
 
     async def _usage(self, work: Workload, left: Countdown) -> tuple[PodOutcome, PodOutcome | None]:
         """What the kubelet says, and what metrics.k8s.io says if that was asked and has answered."""
-        async with asyncio.TaskGroup() as tasks:
-            kubelet_read = tasks.create_task(self._kubelet(work, left.at_most(self._deadlines.kubelet_s)))
-            await asyncio.wait({kubelet_read}, timeout=left.at_most(self._deadlines.hedge_s))
-            if kubelet_read.done() and isinstance(kubelet_read.result(), PodReading):
-                return kubelet_read.result(), None
-            fallback_s = left.at_most(self._deadlines.fallback_s)
-            fallback_read = tasks.create_task(self._sources.fallback(work, deadline_s=fallback_s))
-            kubelet = await kubelet_read
-            if isinstance(kubelet, PodReading) and not fallback_read.done():
-                fallback_read.cancel()
+        deadlines, name = self._deadlines, (work.pod.namespace, work.pod.name)
+        kubelet_read = self._sources.kubelets.begin(work.node_name, deadline_s=left.at_most(deadlines.kubelet_s))
+        if await kubelet_read.settled(deadlines.hedge_s):
+            kubelet = of_pod(await kubelet_read.outcome(), work, self._clock)
+            if isinstance(kubelet, PodReading):
                 return kubelet, None
-        return kubelet, fallback_read.result()
-
-    async def _kubelet(self, work: Workload, deadline_s: float) -> PodOutcome:
-        return of_pod(await self._sources.kubelet(work.node_name, deadline_s=deadline_s), work, self._clock)
-
-    async def _snapshots(self, work: Workload, left: Countdown) -> Mapping[str, SnapshotRead | SourceFailure]:
-        deadline_s = left.at_most(self._deadlines.device_manager_s)
-        async with asyncio.TaskGroup() as tasks:
-            reads = {
-                manufacturer: tasks.create_task(
-                    self._sources.snapshot((work.node_name, manufacturer), deadline_s=deadline_s)
-                )
-                for manufacturer in work.allocation.manufacturers
-            }
-        return {manufacturer: read.result() for manufacturer, read in reads.items()}
+        fallback_read = self._sources.metrics.begin(name, deadline_s=left.at_most(deadlines.fallback_s))
+        kubelet = of_pod(await kubelet_read.outcome(), work, self._clock)
+        if isinstance(kubelet, PodReading) and not await fallback_read.settled(0):
+            return kubelet, None
+        return kubelet, of_pod(await fallback_read.outcome(), work, self._clock)
 
 
 def _ended(left: Countdown, message: str) -> Unavailable | DeadlineExceeded:

@@ -39,6 +39,38 @@ class Statistics:
     failed: int = 0
 
 
+class Pending(Generic[V]):
+    """One caller's view of a read: its answer, or the flight that will bring it, and how long this caller waits.
+
+    Failures are values: they are many callers' at once, and nobody's to handle by surprise.
+    """
+
+    __slots__ = ("_deadline_s", "_ends_s", "_loop", "_source")
+
+    def __init__(self, source: "asyncio.Task[V | FetchError] | V | FetchError", deadline_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._source = source
+        self._deadline_s = deadline_s
+        self._ends_s = self._loop.time() + deadline_s
+
+    async def settled(self, within_s: float) -> bool:
+        """Waits for the end of the read, at most ``within_s`` seconds and never past the deadline."""
+        if not isinstance(self._source, asyncio.Task) or self._source.done():
+            return True
+        await asyncio.wait({self._source}, timeout=max(0.0, min(within_s, self._ends_s - self._loop.time())))
+        return self._source.done()
+
+    async def outcome(self) -> V | FetchError:
+        """Waits for the answer until the deadline."""
+        if not isinstance(self._source, asyncio.Task):
+            return self._source
+        if not await self.settled(self._deadline_s):
+            return FetchError(SourceState.TIMEOUT, f"no complete answer within {self._deadline_s:.3g} s")
+        if self._source.cancelled():
+            return FetchError(SourceState.UNREACHABLE, "we are shutting down")
+        return self._source.result()
+
+
 class SharedReads(Generic[K, V]):
     """Reads by key. To be entered before use; leaving it ends all flights.
 
@@ -76,41 +108,40 @@ class SharedReads(Generic[K, V]):
         """How many answers are kept."""
         return len(self._kept)
 
-    async def read(self, key: K, *, deadline_s: float) -> V:
-        """A kept answer that is fresh, or the answer of the flight under way, or of a new one.
+    def begin(self, key: K, *, deadline_s: float) -> "Pending[V]":
+        """A kept answer that is fresh, or the flight under way, or a new one. Costs no task of the caller's.
 
         Args:
             key: Which peer.
-            deadline_s: Seconds that this caller waits.
-
-        Raises:
-            FetchError: The read failed, or this caller's time is over (``timeout``); a failure is kept for nobody.
+            deadline_s: Seconds from now that this caller waits. With none left no flight is begun.
         """
         kept = self._kept.get(key)
         if kept is not None and self._clock.monotonic() - kept[0] < self._max_age_s:
             self.statistics.reused += 1
-            return kept[1]
+            return Pending(kept[1], deadline_s)
         if deadline_s <= 0:
-            raise FetchError(SourceState.TIMEOUT, "no time was left to ask")
+            return Pending(FetchError(SourceState.TIMEOUT, "no time was left to ask"), deadline_s)
         flight = self._flights.get(key)
         if flight is None:
             self.statistics.started += 1
             flight = self._flights[key] = self._tasks.create_task(self._fly(key))
         else:
             self.statistics.joined += 1
-        return await self._landed(flight, deadline_s)
+        return Pending(flight, deadline_s)
 
-    async def _landed(self, flight: "asyncio.Task[V | FetchError]", deadline_s: float) -> V:
-        await asyncio.wait({flight}, timeout=deadline_s)
-        if not flight.done():
-            raise FetchError(SourceState.TIMEOUT, f"no complete answer within {deadline_s:.3g} s")
-        if flight.cancelled():
-            raise FetchError(SourceState.UNREACHABLE, "we are shutting down")
-        result = flight.result()
-        if isinstance(result, FetchError):
+    async def read(self, key: K, *, deadline_s: float) -> V:
+        """The answer.
+
+        Raises:
+            FetchError: The read failed, or this caller's time is over (``timeout``); a failure is kept for nobody.
+        """
+        outcome = await self.begin(key, deadline_s=deadline_s).outcome()
+        if isinstance(outcome, FetchError):
             # Each waiter raises its own: one exception object raised in many tasks collects all their tracebacks.
-            raise FetchError(result.state, result.message, status=result.status, reason=result.reason) from result
-        return result
+            raise FetchError(
+                outcome.state, outcome.message, status=outcome.status, reason=outcome.reason
+            ) from outcome
+        return outcome
 
     async def _fly(self, key: K) -> V | FetchError:
         started_s = self._clock.monotonic()

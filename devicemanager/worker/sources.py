@@ -89,20 +89,6 @@ class Sources:
     ) -> None:
         await self._resources.aclose()
 
-    async def kubelet(self, node: str, *, deadline_s: float) -> NodeRead | SourceFailure:
-        """A node's summary, or why there is none."""
-        return await _or_failure(self.kubelets.read(node, deadline_s=deadline_s))
-
-    async def fallback(self, work: Workload, *, deadline_s: float) -> PodOutcome:
-        """What metrics.k8s.io says of a pod, or why it says nothing."""
-        name = (work.pod.namespace, work.pod.name)
-        read = await _or_failure(self.metrics.read(name, deadline_s=deadline_s))
-        return read if isinstance(read, SourceFailure) else read.reading(work.pod, self._clock)
-
-    async def snapshot(self, place: Place, *, deadline_s: float) -> SnapshotRead | SourceFailure:
-        """What the device manager of a node and manufacturer says, or why it says nothing."""
-        return await _or_failure(self.snapshots.read(place, deadline_s=deadline_s))
-
     async def _read_kubelet(self, node: str) -> NodeRead:
         return await self._noting(KUBELET, node, self._kubelet_source.read(node), _no_fault)
 
@@ -119,7 +105,7 @@ class Sources:
     ) -> T:
         outcome = await attempt(read)
         if isinstance(outcome, FetchError):
-            self._faults.note(source, node, SourceFailure(outcome.state, outcome.message))
+            self._faults.note(source, node, failure(outcome))
             raise outcome
         self._faults.note(source, node, fault_of(outcome))
         return outcome
@@ -159,11 +145,11 @@ def assemble(
     *,
     kubelet: PodOutcome,
     metrics_server: PodOutcome | None = None,
-    snapshots: Mapping[str, SnapshotRead | SourceFailure],
+    snapshots: Mapping[str, SnapshotRead | FetchError],
 ) -> InstanceUsage:
     """The answer for one Instance from what its sources said."""
     outcomes: dict[str, SnapshotOutcome] = {
-        manufacturer: read if isinstance(read, SourceFailure) else read.reading(clock)
+        manufacturer: failure(read) if isinstance(read, FetchError) else read.reading(clock)
         for manufacturer, read in snapshots.items()
     }
     instance, pod = work.instance, work.pod
@@ -187,14 +173,14 @@ def assemble(
     )
 
 
-def of_pod(read: NodeRead | SourceFailure, work: Workload, clock: Clock) -> PodOutcome:
-    """What a node's summary says of one pod."""
-    return read if isinstance(read, SourceFailure) else read.reading(work.pod, clock)
+def of_pod(read: NodeRead | MetricsRead | FetchError, work: Workload, clock: Clock) -> PodOutcome:
+    """What a summary, or metrics.k8s.io, says of one pod at this moment."""
+    return failure(read) if isinstance(read, FetchError) else read.reading(work.pod, clock)
 
 
-async def _or_failure(read: Awaitable[T]) -> T | SourceFailure:
-    outcome = await attempt(read)
-    return SourceFailure(outcome.state, outcome.message) if isinstance(outcome, FetchError) else outcome
+def failure(error: FetchError) -> SourceFailure:
+    """The failure that an answer reports."""
+    return SourceFailure(error.state, error.message)
 
 
 def _no_fault(_: object) -> None:

@@ -23,7 +23,7 @@ from devicemanager.wire.instances import Instance
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.reflector import list_objects
-from devicemanager.worker.shared_reads import SharedReads
+from devicemanager.worker.shared_reads import Pending, SharedReads
 from devicemanager.worker.transport import attempt
 
 INSTANCES: Final = "/apis/worker.gpustack.ai/v1alpha1"
@@ -108,21 +108,13 @@ class Workloads:
     ) -> None:
         await self._resources.aclose()
 
-    async def instance(self, name: Name, *, deadline_s: float) -> Instance:
-        """One Instance.
+    def instance(self, name: Name, *, deadline_s: float) -> Pending[Instance]:
+        """One Instance, being read; ``status`` 404 and ``reason`` ``NotFound`` where there is none of that name."""
+        return self._instances.begin(name, deadline_s=deadline_s)
 
-        Raises:
-            FetchError: ``status`` 404 and ``reason`` ``NotFound`` where there is none of that name.
-        """
-        return await self._instances.read(name, deadline_s=deadline_s)
-
-    async def pod(self, name: Name, *, deadline_s: float) -> Pod | None:
-        """The pod of that name; None where there is none.
-
-        Raises:
-            FetchError: The API server did not say.
-        """
-        return await self._pods.read(name, deadline_s=deadline_s)
+    def pod(self, name: Name, *, deadline_s: float) -> Pending[Pod | None]:
+        """The pod of that name, being read; None where there is none."""
+        return self._pods.begin(name, deadline_s=deadline_s)
 
     async def all(
         self, namespace: str | None, *, deadline_s: float

@@ -5,9 +5,11 @@ import ssl
 import stat
 import sys
 from base64 import b64encode
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -213,11 +215,15 @@ def test_an_exec_plugin_that_fails_is_no_anonymous_access(tmp_path: Path, text: 
 
 
 def test_an_exec_plugin_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credentials_module, "PLUGIN_DEADLINE_S", 0.5)
-    user = plugin(tmp_path, "import signal; signal.pause()")
+    monkeypatch.setattr(credentials_module, "PLUGIN_DEADLINE_S", 1.0)
+    pid_file = tmp_path / "pid"
+    text = f"import os, signal; open({str(pid_file)!r}, 'w').write(str(os.getpid())); signal.pause()"
 
-    with pytest.raises(SettingsError, match="TimeoutError"):
-        Kubeconfig(write(tmp_path, user)).load()
+    with pytest.raises(SettingsError, match="did not answer within 1 s"):
+        Kubeconfig(write(tmp_path, plugin(tmp_path, text))).load()
+
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(pid_file.read_text())).wait(timeout=10)
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,28 @@ async def test_keys_are_forgotten_without_anybody_asking(kept: SharedReads[str, 
     assert len(kept) == 0
 
 
+async def test_a_read_may_be_begun_and_awaited_later(fresh: SharedReads[str, int], peers: Peers) -> None:
+    loop = asyncio.get_running_loop()
+    a, b = fresh.begin("a", deadline_s=5), fresh.begin("b", deadline_s=0.5)
+
+    assert not await a.settled(0.25)
+    assert loop.time() == 100.25
+    outcome = await b.outcome()
+    assert loop.time() == 100.5
+    assert isinstance(outcome, FetchError)
+    assert outcome.state is SourceState.TIMEOUT
+    assert await a.settled(10)
+    assert loop.time() == 101
+    assert await a.outcome() == 1
+    assert peers.asked == ["a", "b"]
+
+
+async def test_a_begun_read_gives_its_failure_as_a_value(fresh: SharedReads[str, int], peers: Peers) -> None:
+    peers.failure = FetchError(SourceState.FORBIDDEN, "no")
+
+    assert await fresh.begin("a", deadline_s=5).outcome() is peers.failure
+
+
 async def test_closing_ends_flights_and_frees_waiters(peers: Peers) -> None:
     peers.takes_s = 1e6
     async with asyncio.TaskGroup() as tasks, SharedReads(peers.fetch, LoopClock(), max_age_s=15) as reads:

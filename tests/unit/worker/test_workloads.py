@@ -61,11 +61,16 @@ async def test_both_are_read_from_a_cluster(cluster: ClusterClient, stand_in_clu
     grants = [Grant("nvidia", "GPU-1", index=2, mode=Mode.SHARED)]
     uids = stand_in_cluster.add_instance(InstanceSpec("team-a", "web", "node-a", grants))
     async with Workloads(cluster, SystemClock()) as workloads:
-        instance = await workloads.instance(("team-a", "web"), deadline_s=5)
-        pod = await workloads.pod(("team-a", "web"), deadline_s=5)
-        none = await workloads.pod(("team-a", "db"), deadline_s=5)
-        with pytest.raises(FetchError) as caught:
-            await workloads.instance(("team-a", "db"), deadline_s=5)
+        instance = await workloads.instance(("team-a", "web"), deadline_s=5).outcome()
+        pod = await workloads.pod(("team-a", "web"), deadline_s=5).outcome()
+        none = await workloads.pod(("team-a", "db"), deadline_s=5).outcome()
+        missing = await workloads.instance(("team-a", "db"), deadline_s=5).outcome()
+
+    assert isinstance(instance, Instance)
+    assert isinstance(pod, Pod)
+    assert none is None
+    assert isinstance(missing, FetchError)
+    assert (missing.status, missing.reason) == (404, "NotFound")
 
     found = workload(instance, pod)
     assert isinstance(found, Workload)
@@ -73,8 +78,6 @@ async def test_both_are_read_from_a_cluster(cluster: ClusterClient, stand_in_clu
     assert [(card.id, card.index, card.mode) for card in found.allocation.cards] == [("GPU-1", 2, Mode.SHARED)]
     assert found.pod.limits == Resources(4000, 8192, 20480)
     assert found.pod.requests == Resources(2000, 4096, 10240)
-    assert none is None
-    assert (caught.value.status, caught.value.reason) == (404, "NotFound")
 
 
 @pytest.mark.asyncio
