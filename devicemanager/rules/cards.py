@@ -142,6 +142,7 @@ class _View:
         shares: (container, card id) -> the pod's own records on cards; None where shares were not measured.
         partitions: Partition id -> the records the pod may see.
         answered: Card id -> the reasons (memory, compute) for which a share without a record is unknown.
+        unanswered: The reason for both on cards that ``answered`` does not name.
     """
 
     cards: Mapping[str, SnapshotCard]
@@ -149,6 +150,7 @@ class _View:
     shares: Mapping[tuple[str, str], Sequence[SliceUsage]] | None
     partitions: Mapping[str, Sequence[SliceUsage]]
     answered: Mapping[str, tuple[Reason | None, Reason | None]]
+    unanswered: Reason
 
     @classmethod
     def of(cls, manufacturer: str, pod_uid: str, snapshot: PeerSnapshot) -> "_View":
@@ -173,6 +175,7 @@ class _View:
                 device.card_id: (device.memory_reason, device.cores_reason)
                 for device in snapshot.slice_devices.get(manufacturer, ())
             },
+            unanswered=snapshot.slices_reason or Reason.UNSUPPORTED,
         )
 
     def canonical_id(self, card_id: str, partition_id: str | None) -> str:
@@ -209,7 +212,7 @@ class _View:
             memory, cores = records[0].memory_used_mib, records[0].cores_percent
             return _explained(memory, memory_reason), _explained(cores, cores_reason)
         if card_id not in self.answered:
-            return Reason.UNSUPPORTED, Reason.UNSUPPORTED
+            return self.unanswered, self.unanswered
         return memory_reason or 0, cores_reason or 0
 
 

@@ -23,6 +23,7 @@ from devicemanager.wire.tolerant import (
     FlagField,
     KeyField,
     LineField,
+    NameField,
     ReasonField,
     ReasonsField,
     TimeField,
@@ -195,8 +196,9 @@ class _Usage(Document):
 
 class _Partition(Document):
     manufacturer: KeyField
-    pod_uid: KeyField = Field(alias="podUID")
-    container: KeyField
+    pod_uid: NameField = Field("", alias="podUID")
+    container: NameField = ""
+    """Pod and container stay empty where the sender reads partitions but knows no pods."""
     device_id: KeyField = Field(alias="deviceID")
     id: KeyField
     """A partition is addressed by its own UUID; a record without one answers no question and is left out."""
@@ -231,8 +233,11 @@ class _Device(Document):
         return SliceDevice(self.device_id, self.memory_reason, self.cores_reason)
 
 
+class _SlicesVersion(Document):
+    schema_version: FigureField = Reason.NOT_REPORTED
+
+
 class _Slices(Document):
-    schema_version: Annotated[int, Field(strict=True, ge=_SLICES_VERSIONS.start, lt=_SLICES_VERSIONS.stop)]
     usages: Annotated[tuple[_Usage, ...], BeforeValidator(valid_items(_Usage))] = ()
     devices: Annotated[tuple[_Device, ...], BeforeValidator(valid_items(_Device))] = ()
     partitions: Annotated[tuple[_Partition, ...], BeforeValidator(valid_items(_Partition))] = ()
@@ -249,12 +254,12 @@ class _Envelope(Document):
     groups: Annotated[tuple[_Group, ...], BeforeValidator(valid_items(_Group))]
     node_name: LineField = None
     collector: Annotated[_Collector | None, PlainValidator(item_or_none(_Collector))] = None
-    slices: Annotated[_Slices | None, PlainValidator(item_or_none(_Slices))] = None
+    slices: object = None
 
     def peer_snapshot(self) -> PeerSnapshot:
         state, detail = _state(self.collector)
         period = None if isinstance(self.period_seconds, Reason) else self.period_seconds
-        slices = self.slices
+        slices = _usable_slices(self.slices)
         return PeerSnapshot(
             timestamp=self.timestamp,
             period_s=freshness.effective_period_s(period),
@@ -263,14 +268,25 @@ class _Envelope(Document):
             detail=detail,
             cards=_cards(self.groups),
             slices=None
-            if slices is None
+            if isinstance(slices, Reason)
             else _by_manufacturer(
                 (item.manufacturer, item.slice_usage()) for item in slices.usages + slices.partitions
             ),
             slice_devices={}
-            if slices is None
+            if isinstance(slices, Reason)
             else _by_manufacturer((item.manufacturer, item.slice_device()) for item in slices.devices),
+            slices_reason=slices if isinstance(slices, Reason) else None,
         )
+
+
+def _usable_slices(raw: object) -> _Slices | Reason:
+    """The section, or why there is none to be used."""
+    version = item_or_none(_SlicesVersion)(raw)
+    if version is None:
+        return Reason.UNSUPPORTED
+    if version.schema_version not in _SLICES_VERSIONS:
+        return Reason.VERSION_SKEW
+    return item_or_none(_Slices)(raw) or Reason.INVALID_DATA
 
 
 def _state(collector: _Collector | None) -> tuple[CollectorState, str | None]:

@@ -109,5 +109,8 @@ LineField = Annotated[str | None, PlainValidator(_line)]
 TimeField = Annotated[datetime | None, PlainValidator(timestamps.parse)]
 """RFC 3339, as UTC; None for the zero time of Go programs (year 1) and for all else."""
 
+NameField = Annotated[str, Field(strict=True, max_length=256)]
+"""Text that may be empty, but must be text."""
+
 KeyField = Annotated[str, Field(strict=True, min_length=1, max_length=256)]
 """What an item is known by. The item is nothing without it."""

@@ -285,7 +285,29 @@ def test_slices_of_another_version_are_no_slices(version: object) -> None:
     usage = {"manufacturer": "nvidia", "podUID": "u", "container": "c", "deviceID": "GPU-1", "memoryUsedMiB": 1}
     peer = wire.parse(document({"id": "GPU-1"}, slices={"schemaVersion": version, "usages": [usage]}))
     assert peer.slices is None
+    assert peer.slices_reason is Reason.VERSION_SKEW
     assert len(peer.cards["nvidia"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("section", "reason"),
+    [
+        (None, Reason.UNSUPPORTED),
+        ([], Reason.UNSUPPORTED),
+        ({"schemaVersion": 1, "usages": 5}, Reason.INVALID_DATA),
+        ({"schemaVersion": 2, "usages": {}}, Reason.VERSION_SKEW),
+    ],
+)
+def test_a_section_that_cannot_be_used_says_why(section: object, reason: Reason) -> None:
+    peer = wire.parse(document({"id": "GPU-1"}, slices=section))
+    assert (peer.slices, peer.slices_reason) == (None, reason)
+
+
+def test_a_partition_of_a_sender_that_knows_no_pods() -> None:
+    partition = {"manufacturer": "nvidia", "deviceID": "GPU-1", "id": "MIG-1", "coresPercent": 7}
+    slices = wire.parse(document(slices={"schemaVersion": 1, "partitions": [partition]})).slices
+    assert slices is not None
+    assert slices["nvidia"] == (SliceUsage("", "", "GPU-1", Reason.NOT_REPORTED, 7, "MIG-1"),)
 
 
 def test_a_bad_slice_costs_itself_only() -> None:
