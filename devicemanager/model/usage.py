@@ -139,8 +139,8 @@ class PeerSnapshot:
         cards: manufacturer -> cards in the sender's order.
         slices: Per-container shares by manufacturer; None where the document carries no usable section.
         slice_devices: The cards those shares were looked for on, by manufacturer.
-        slices_reason: Why ``slices`` is None: ``version_skew`` or ``invalid_data`` where there is a section that cannot
-            be used, else ``unsupported``; None where there is one that can, or where nobody asked.
+        slices_reason: Why ``slices`` is None: ``version_skew`` or ``invalid_data`` where there is a section that
+            cannot be used, else ``unsupported``; None where ``slices`` is not None, or nobody asked.
     """
 
     timestamp: datetime | None

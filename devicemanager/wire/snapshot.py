@@ -8,23 +8,22 @@ sample, parsing on each read of a peer, which may be older, newer or the operato
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 from pydantic_core import from_json
 
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import CollectorState, CollectorStatus, Figure, Reading, Reason, Snapshot
-from devicemanager.model.usage import PeerSnapshot, SliceDevice, SliceUsage, SnapshotCard
+from devicemanager.model.usage import PeerSnapshot, SnapshotCard
 from devicemanager.rules import freshness, plausibility, units
+from devicemanager.wire.snapshot_slices import plausible_mib, usable_slices
 from devicemanager.wire.tolerant import (
     Document,
     FigureField,
     FlagField,
     KeyField,
     LineField,
-    NameField,
-    ReasonField,
     ReasonsField,
     TimeField,
     item_or_none,
@@ -37,8 +36,6 @@ BODY_LIMIT_BYTES: Final = 4 << 20
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 """What a Go program prints for a time that was never set: the snapshot before the first sample."""
 
-_SLICES_VERSIONS: Final = range(1, 2)
-_MIB: Final = 1 << 20
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 
 
@@ -147,7 +144,9 @@ class _Card(Document):
     absent: ReasonsField = Field(default_factory=dict)
 
     def snapshot_card(self) -> SnapshotCard:
-        memory, used = _mib_pair(self._known("memory", self.memory), self._known("memoryUsage", self.memory_usage))
+        memory, used = plausible_mib(
+            self._known("memory", self.memory), self._known("memoryUsage", self.memory_usage)
+        )
         share = plausibility.percent(self._known("memoryUtilization", self.memory_utilization))
         if Reason.INVALID_DATA in (memory, used):
             share = Reason.INVALID_DATA
@@ -176,73 +175,6 @@ class _Group(Document):
     accelerators: Annotated[tuple[_Card, ...], BeforeValidator(valid_items(_Card))]
 
 
-class _Usage(Document):
-    manufacturer: KeyField
-    pod_uid: KeyField = Field(alias="podUID")
-    container: KeyField
-    device_id: KeyField = Field(alias="deviceID")
-    memory_used_mib: FigureField = Field(Reason.NOT_REPORTED, alias="memoryUsedMiB")
-    cores_utilization_percent: FigureField = Reason.NOT_REPORTED
-
-    def slice_usage(self) -> SliceUsage:
-        return SliceUsage(
-            pod_uid=self.pod_uid,
-            container=self.container,
-            card_id=self.device_id,
-            memory_used_mib=_mib_pair(Reason.NOT_REPORTED, self.memory_used_mib)[1],
-            cores_percent=plausibility.percent(self.cores_utilization_percent),
-        )
-
-
-class _Partition(Document):
-    manufacturer: KeyField
-    pod_uid: NameField = Field("", alias="podUID")
-    container: NameField = ""
-    """Pod and container stay empty where the sender reads partitions but knows no pods."""
-    device_id: KeyField = Field(alias="deviceID")
-    id: KeyField
-    """A partition is addressed by its own UUID; a record without one answers no question and is left out."""
-    memory_total_mib: FigureField = Field(Reason.NOT_REPORTED, alias="memoryTotalMiB")
-    memory_used_mib: FigureField = Field(Reason.NOT_REPORTED, alias="memoryUsedMiB")
-    cores_percent: FigureField = Reason.NOT_REPORTED
-    memory_reason: ReasonField = None
-    cores_reason: ReasonField = None
-
-    def slice_usage(self) -> SliceUsage:
-        total, used = _mib_pair(
-            self.memory_reason or self.memory_total_mib, self.memory_reason or self.memory_used_mib
-        )
-        return SliceUsage(
-            pod_uid=self.pod_uid,
-            container=self.container,
-            card_id=self.device_id,
-            memory_used_mib=used,
-            cores_percent=plausibility.percent(self.cores_reason or self.cores_percent),
-            partition_id=self.id,
-            memory_total_mib=total,
-        )
-
-
-class _Device(Document):
-    manufacturer: KeyField
-    device_id: KeyField = Field(alias="deviceID")
-    memory_reason: ReasonField = None
-    cores_reason: ReasonField = None
-
-    def slice_device(self) -> SliceDevice:
-        return SliceDevice(self.device_id, self.memory_reason, self.cores_reason)
-
-
-class _SlicesVersion(Document):
-    schema_version: FigureField = Reason.NOT_REPORTED
-
-
-class _Slices(Document):
-    usages: Annotated[tuple[_Usage, ...], BeforeValidator(valid_items(_Usage))] = ()
-    devices: Annotated[tuple[_Device, ...], BeforeValidator(valid_items(_Device))] = ()
-    partitions: Annotated[tuple[_Partition, ...], BeforeValidator(valid_items(_Partition))] = ()
-
-
 class _Collector(Document):
     state: KeyField
     detail: LineField = None
@@ -259,7 +191,7 @@ class _Envelope(Document):
     def peer_snapshot(self) -> PeerSnapshot:
         state, detail = _state(self.collector)
         period = None if isinstance(self.period_seconds, Reason) else self.period_seconds
-        slices = _usable_slices(self.slices)
+        slices, reason = usable_slices(self.slices)
         return PeerSnapshot(
             timestamp=self.timestamp,
             period_s=freshness.effective_period_s(period),
@@ -267,26 +199,10 @@ class _Envelope(Document):
             state=state,
             detail=detail,
             cards=_cards(self.groups),
-            slices=None
-            if isinstance(slices, Reason)
-            else _by_manufacturer(
-                (item.manufacturer, item.slice_usage()) for item in slices.usages + slices.partitions
-            ),
-            slice_devices={}
-            if isinstance(slices, Reason)
-            else _by_manufacturer((item.manufacturer, item.slice_device()) for item in slices.devices),
-            slices_reason=slices if isinstance(slices, Reason) else None,
+            slices=None if slices is None else slices.by_manufacturer,
+            slice_devices={} if slices is None else slices.devices_by_manufacturer,
+            slices_reason=reason,
         )
-
-
-def _usable_slices(raw: object) -> _Slices | Reason:
-    """The section, or why there is none to be used."""
-    version = item_or_none(_SlicesVersion)(raw)
-    if version is None:
-        return Reason.UNSUPPORTED
-    if version.schema_version not in _SLICES_VERSIONS:
-        return Reason.VERSION_SKEW
-    return item_or_none(_Slices)(raw) or Reason.INVALID_DATA
 
 
 def _state(collector: _Collector | None) -> tuple[CollectorState, str | None]:
@@ -306,29 +222,6 @@ def _cards(groups: Iterable[_Group]) -> Mapping[str, tuple[SnapshotCard, ...]]:
         for card in group.accelerators:
             known.setdefault(card.id, card.snapshot_card())
     return {manufacturer: tuple(known.values()) for manufacturer, known in cards.items()}
-
-
-_Value = TypeVar("_Value")
-
-
-def _by_manufacturer(items: Iterable[tuple[str, _Value]]) -> Mapping[str, tuple[_Value, ...]]:
-    sorted_out: dict[str, list[_Value]] = {}
-    for manufacturer, value in items:
-        sorted_out.setdefault(manufacturer, []).append(value)
-    return {manufacturer: tuple(values) for manufacturer, values in sorted_out.items()}
-
-
-def _mib_pair(total: Figure, used: Figure) -> tuple[Figure, Figure]:
-    """Capacity and use in MiB, as far as they are plausible."""
-
-    def in_bytes(figure: Figure) -> Figure:
-        return figure if isinstance(figure, Reason) else figure * _MIB
-
-    def in_mib(figure: Figure) -> Figure:
-        return figure if isinstance(figure, Reason) else figure // _MIB
-
-    plausible_total, plausible_used = plausibility.bytes_pair(in_bytes(total), in_bytes(used))
-    return in_mib(plausible_total), in_mib(plausible_used)
 
 
 def _plausible_watts(power_watts: Figure) -> Figure:

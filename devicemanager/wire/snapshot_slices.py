@@ -1,0 +1,139 @@
+"""The section ``slices`` of a snapshot: what single containers hold on cards that they share, and on partitions.
+
+It has a version of its own. A section of another version is not used at all, because its figures could mean
+something else; within an accepted one, a bad record costs itself only.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final, TypeVar
+
+from pydantic import BeforeValidator, Field
+
+from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.usage import SliceDevice, SliceUsage
+from devicemanager.rules import plausibility
+from devicemanager.wire.tolerant import (
+    Document,
+    FigureField,
+    KeyField,
+    NameField,
+    ReasonField,
+    item_or_none,
+    valid_items,
+)
+
+_VERSIONS: Final = range(1, 2)
+_MIB: Final = 1 << 20
+
+
+class _Usage(Document):
+    manufacturer: KeyField
+    pod_uid: KeyField = Field(alias="podUID")
+    container: KeyField
+    device_id: KeyField = Field(alias="deviceID")
+    memory_used_mib: FigureField = Field(Reason.NOT_REPORTED, alias="memoryUsedMiB")
+    cores_utilization_percent: FigureField = Reason.NOT_REPORTED
+
+    def slice_usage(self) -> SliceUsage:
+        return SliceUsage(
+            pod_uid=self.pod_uid,
+            container=self.container,
+            card_id=self.device_id,
+            memory_used_mib=plausible_mib(Reason.NOT_REPORTED, self.memory_used_mib)[1],
+            cores_percent=plausibility.percent(self.cores_utilization_percent),
+        )
+
+
+class _Partition(Document):
+    manufacturer: KeyField
+    pod_uid: NameField = Field("", alias="podUID")
+    container: NameField = ""
+    """Pod and container stay empty where the sender reads partitions but knows no pods."""
+    device_id: KeyField = Field(alias="deviceID")
+    id: KeyField
+    """A partition is addressed by its own UUID; a record without one answers no question and is left out."""
+    memory_total_mib: FigureField = Field(Reason.NOT_REPORTED, alias="memoryTotalMiB")
+    memory_used_mib: FigureField = Field(Reason.NOT_REPORTED, alias="memoryUsedMiB")
+    cores_percent: FigureField = Reason.NOT_REPORTED
+    memory_reason: ReasonField = None
+    cores_reason: ReasonField = None
+
+    def slice_usage(self) -> SliceUsage:
+        total, used = plausible_mib(
+            self.memory_reason or self.memory_total_mib, self.memory_reason or self.memory_used_mib
+        )
+        return SliceUsage(
+            pod_uid=self.pod_uid,
+            container=self.container,
+            card_id=self.device_id,
+            memory_used_mib=used,
+            cores_percent=plausibility.percent(self.cores_reason or self.cores_percent),
+            partition_id=self.id,
+            memory_total_mib=total,
+        )
+
+
+class _Device(Document):
+    manufacturer: KeyField
+    device_id: KeyField = Field(alias="deviceID")
+    memory_reason: ReasonField = None
+    cores_reason: ReasonField = None
+
+    def slice_device(self) -> SliceDevice:
+        return SliceDevice(self.device_id, self.memory_reason, self.cores_reason)
+
+
+class _Version(Document):
+    schema_version: FigureField = Reason.NOT_REPORTED
+
+
+class Slices(Document):
+    """What containers hold on cards that they share, and on partitions."""
+
+    usages: Annotated[tuple[_Usage, ...], BeforeValidator(valid_items(_Usage))] = ()
+    devices: Annotated[tuple[_Device, ...], BeforeValidator(valid_items(_Device))] = ()
+    partitions: Annotated[tuple[_Partition, ...], BeforeValidator(valid_items(_Partition))] = ()
+
+    @property
+    def by_manufacturer(self) -> Mapping[str, tuple[SliceUsage, ...]]:
+        """Usages, then partitions, each in the sender's order."""
+        return _sorted_out((item.manufacturer, item.slice_usage()) for item in self.usages + self.partitions)
+
+    @property
+    def devices_by_manufacturer(self) -> Mapping[str, tuple[SliceDevice, ...]]:
+        """The cards that were looked at."""
+        return _sorted_out((item.manufacturer, item.slice_device()) for item in self.devices)
+
+
+def usable_slices(raw: object) -> tuple[Slices | None, Reason | None]:
+    """The section, or why there is none to be used."""
+    version = item_or_none(_Version)(raw)
+    if version is None:
+        return None, Reason.UNSUPPORTED
+    if version.schema_version not in _VERSIONS:
+        return None, Reason.VERSION_SKEW
+    slices = item_or_none(Slices)(raw)
+    return slices, Reason.INVALID_DATA if slices is None else None
+
+
+_Value = TypeVar("_Value")
+
+
+def _sorted_out(items: Iterable[tuple[str, _Value]]) -> Mapping[str, tuple[_Value, ...]]:
+    sorted_out: dict[str, list[_Value]] = {}
+    for manufacturer, value in items:
+        sorted_out.setdefault(manufacturer, []).append(value)
+    return {manufacturer: tuple(values) for manufacturer, values in sorted_out.items()}
+
+
+def plausible_mib(total: Figure, used: Figure) -> tuple[Figure, Figure]:
+    """Capacity and use in MiB, as far as they are plausible."""
+
+    def in_bytes(figure: Figure) -> Figure:
+        return figure if isinstance(figure, Reason) else figure * _MIB
+
+    def in_mib(figure: Figure) -> Figure:
+        return figure if isinstance(figure, Reason) else figure // _MIB
+
+    plausible_total, plausible_used = plausibility.bytes_pair(in_bytes(total), in_bytes(used))
+    return in_mib(plausible_total), in_mib(plausible_used)
