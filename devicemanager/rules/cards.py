@@ -67,21 +67,26 @@ def entries(
 
 
 def _grants(given: Iterable[AllocatedCard], view: "_View") -> Sequence[_Grant]:
-    grants: dict[tuple[str, str | None], _Grant] = {}
+    grants: dict[str, _Grant] = {}
     for card in given:
         partition_id = card.partition_id if card.mode is Mode.PARTITIONED else None
         card_id = view.canonical_id(card.id, partition_id)
         grant = _Grant(card_id, partition_id, card.mode, card.index, frozenset((card.container,)))
-        known = grants.get((card_id, partition_id))
-        grants[card_id, partition_id] = grant if known is None else _joined(known, grant)
+        known = grants.get(grant.id)
+        grants[grant.id] = grant if known is None else _joined(known, grant)
     return tuple(grants.values())
 
 
 def _joined(one: _Grant, other: _Grant) -> _Grant:
-    """Two grants of the same thing. Where their modes differ the narrower one counts, which shows the least."""
+    """Two grants of one id, which is listed once.
+
+    Where their modes differ the narrower one counts, which shows the least. A partition that is said to be on two
+    cards is on neither.
+    """
     indexes = [index for index in (one.index, other.index) if index is not None]
     return replace(
         one,
+        card_id=one.card_id if one.card_id == other.card_id else one.id,
         mode=max(one.mode, other.mode),
         index=min(indexes, default=None),
         containers=one.containers | other.containers,

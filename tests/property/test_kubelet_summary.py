@@ -101,11 +101,14 @@ def _is(identity: tuple[str, str, str], document: object) -> bool:
     return isinstance(ref, dict) and (ref.get("namespace"), ref.get("name"), ref.get("uid")) == identity
 
 
-@given(pods(), states, st.randoms(use_true_random=False))
+@given(pods(), states, st.permutations(range(4)))
 def test_the_order_of_the_containers_does_not_matter(
-    document: dict[str, Any], known: dict[str, ContainerState], random: Any
+    document: dict[str, Any], known: dict[str, ContainerState], order: list[int]
 ) -> None:
-    shuffled = {**document, "containers": random.sample(document["containers"], len(document["containers"]))}
+    shuffled = {
+        **document,
+        "containers": [document["containers"][i] for i in order if i < len(document["containers"])],
+    }
     (one,), (two,) = decode(document).values(), decode(shuffled).values()
     assert pod_usage(one, node_time=NOW, states=known) == pod_usage(two, node_time=NOW, states=known)
 

@@ -257,6 +257,15 @@ class TestPartitioned:
         )
         assert [(entry.id, entry.memory_usage_mib) for entry in found] == [(PARTITION, 2464), (other, 1)]
 
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_one_partition_said_to_be_on_two_cards_is_listed_once_without_figures(self, first: int) -> None:
+        other = "GPU-other"
+        peer = snapshot(snapshot_card(), snapshot_card(other), slices=(self.partition(),))
+        cards = [given(Mode.PARTITIONED, card_id, partition_id=PARTITION) for card_id in (CARD, other)]
+        (entry,) = read(peer, cards[first], cards[1 - first])
+        assert entry.id == PARTITION
+        assert figures(entry) == (*(Reason.PARTITIONED,) * 4, *(Reason.NOT_REPORTED,) * 3)
+
     def test_two_records_that_differ_are_believed_neither(self) -> None:
         peer = snapshot(snapshot_card(), slices=(self.partition(), self.partition(memory_used_mib=1)))
         (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
