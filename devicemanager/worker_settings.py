@@ -1,5 +1,6 @@
 """The settings of ``devicemanager worker``."""
 
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Final
@@ -8,10 +9,21 @@ from pydantic import AfterValidator
 from typing_extensions import override
 
 from devicemanager.flags import About, Conflict
-from devicemanager.setting_values import Address, ExistingDirectory, ExistingFile, Seconds, between, checked
+from devicemanager.setting_values import (
+    Address,
+    ExistingDirectory,
+    ExistingFile,
+    Seconds,
+    between,
+    checked,
+    port_problem,
+)
 from devicemanager.settings import LogSettings, ServerSettings
 
 DEFAULT_API_GROUP: Final = "worker.gpustack.ai"
+
+_LABEL: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_API_GROUP: Final = re.compile(rf"{_LABEL}(\.{_LABEL})+", re.ASCII)
 
 
 class KubeletMode(StrEnum):
@@ -22,16 +34,7 @@ class KubeletMode(StrEnum):
 
 def group_problem(value: str) -> str | None:
     """For the name of an API group."""
-    labels = value.split(".")
-    good = len(labels) > 1 and all(
-        label and len(label) <= 63 and label[0].isalnum() and label[-1].isalnum() for label in labels
-    )
-    if (
-        good
-        and value == value.lower()
-        and value.isascii()
-        and set(value) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-")
-    ):
+    if _API_GROUP.fullmatch(value) is not None:
         return None
     return "must be the name of an API group with a dot in it, such as metrics.example.org"
 
@@ -48,7 +51,11 @@ class WorkerSettings(ServerSettings, LogSettings):
     bind_address: Annotated[Address, About("IP address to listen on; every caller is checked.", "ADDRESS")] = (
         "0.0.0.0"  # noqa: S104
     )
-    secure_port: Annotated[int, About("TCP port to serve HTTPS on; 0 takes any free one.", "PORT")] = 10250
+    secure_port: Annotated[
+        int,
+        AfterValidator(checked(port_problem)),
+        About("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
+    ] = 10250
     kubeconfig: Annotated[
         str | None,
         About(

@@ -1,0 +1,202 @@
+"""``devicemanager worker`` as a process: how it starts, when it refuses to, and how it ends."""
+
+import asyncio
+import json
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devicemanager.certificates import Authority
+from devicemanager.demo.access import Rule
+from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.faults import Fault, Trouble
+from devicemanager.demo.objects import InstanceSpec
+from tests.unit.apiserver.room import GROUPS, SERVER_NAME, Received, exchange, until
+
+pytestmark = pytest.mark.asyncio
+
+INSTANCES = "instances.worker.gpustack.ai"
+"""The custom resource, whatever group ours is served under."""
+
+
+@dataclass
+class Worker:
+    """The process, and what it has logged."""
+
+    process: asyncio.subprocess.Process
+    context: ssl.SSLContext
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    port: int = 0
+
+    async def logged(self, event: str) -> dict[str, Any]:
+        """The next line with this event."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(20):
+            async for line in self.process.stdout:
+                self.lines.append(json.loads(line))
+                if self.lines[-1]["event"] == event:
+                    return self.lines[-1]
+        raise AssertionError(f"it ended without {event}: {self.lines}")
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context, server_hostname=SERVER_NAME)
+
+    async def ask(self, path: str, token: str | None = None) -> Received:
+        reader, writer = await self.connect()
+        headers = [] if token is None else [("Authorization", f"Bearer {token}")]
+        try:
+            return await exchange(reader, writer, path, headers)
+        finally:
+            writer.close()
+
+    async def ready(self) -> None:
+        async with asyncio.timeout(20):
+            for _ in range(2000):
+                if (await self.ask("/readyz")).status == 200:
+                    return
+
+    async def ended(self) -> int:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(20):
+            await self.process.stdout.read()
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def started(
+    cluster: StandInCluster, folder: Path, group: str = GROUPS[0], flags: Sequence[str] = ()
+) -> AsyncIterator[Worker]:
+    authority = Authority.create("serving CA")
+    authority.serving([SERVER_NAME]).write(folder)
+    kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", WORKER_TOKEN)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "devicemanager.cli",
+        "worker",
+        "--bind-address=127.0.0.1",
+        "--secure-port=0",
+        f"--cert-dir={folder}",
+        f"--kubeconfig={kubeconfig}",
+        f"--api-group={group}",
+        "--log-format=json",
+        *flags,
+        env={"PATH": ""},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield Worker(process, ssl.create_default_context(cadata=authority.pem.certificate.decode()))
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+def path(group: str) -> str:
+    return f"/apis/{group}/v1/namespaces/default/instances/web/metrics"
+
+
+def furnish(cluster: StandInCluster, group: str) -> None:
+    cluster.add_node("node-a")
+    cluster.add_instance(InstanceSpec("default", "web", "node-a"))
+    cluster.add_user("viewer", "viewer")
+    cluster.grant(Rule("viewer", ("get",), (group,), ("instances/metrics",), namespace="default"))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+async def test_told_to_stop_it_turns_unready_serves_on_and_finishes_what_is_under_way(
+    stand_in_cluster: StandInCluster, tmp_path: Path, group: str
+) -> None:
+    furnish(stand_in_cluster, group)
+    async with started(
+        stand_in_cluster, tmp_path, group, ["--shutdown-delay=60s", "--shutdown-timeout=10s"]
+    ) as worker:
+        worker.port = (await worker.logged("worker_listening"))["port"]
+        await worker.ready()
+        headers = [("Authorization", "Bearer viewer")]
+        reader, writer = await worker.connect()
+        before = await exchange(reader, writer, path(group), headers)
+        assert before.status == 200
+        assert not before.all("Connection")
+        worker.process.send_signal(signal.SIGTERM)
+        await worker.logged("worker_stopping")
+        assert (await worker.ask("/readyz")).status == 500
+        assert (await worker.ask("/livez")).status == 200
+        # Served on, and told to come back on another connection, which may find another replica.
+        after = await exchange(reader, writer, path(group), headers)
+        assert (after.status, after.all("Connection")) == (200, ["close"])
+        assert await reader.read() == b""
+        writer.close()
+        held = Fault(Trouble.HELD)
+        with stand_in_cluster.faults.on(INSTANCES, held):
+            seen = len(stand_in_cluster.requests.matching(INSTANCES))
+            async with asyncio.TaskGroup() as tasks:
+                under_way = tasks.create_task(worker.ask(path(group), "viewer"))
+                await until(lambda: len(stand_in_cluster.requests.matching(INSTANCES)) > seen)
+                worker.process.send_signal(signal.SIGTERM)
+                held.released.set()
+            assert under_way.result().status == 200
+        assert await worker.ended() == 0
+
+
+@pytest.mark.parametrize("group", GROUPS)
+async def test_a_group_that_is_somebody_elses_is_refused_with_both_ways_out(
+    stand_in_cluster: StandInCluster, tmp_path: Path, group: str
+) -> None:
+    operator = Authority.create("operator")
+    stand_in_cluster.register(
+        group, "v1", "https://127.0.0.1:1", operator.pem.certificate, "operator.gpustack-system.svc"
+    )
+    own = "--service=gpustack-system/devicemanager-worker"
+    async with started(stand_in_cluster, tmp_path, group, [own]) as worker:
+        out, err = await worker.process.communicate()
+        assert worker.process.returncode == 2
+        message = err.decode()
+        assert f"v1.{group} is registered to service gpustack-system/operator" in message
+        assert "--api-group" in message
+        assert "--take-over-api-service" in message
+        assert b"worker_listening" not in out
+    async with started(stand_in_cluster, tmp_path, group, [own, "--take-over-api-service"]) as worker:
+        worker.port = (await worker.logged("worker_listening"))["port"]
+        await worker.ready()
+
+
+async def test_without_the_front_proxys_ca_it_is_unready_says_why_and_serves_discovery(
+    stand_in_cluster: StandInCluster, tmp_path: Path
+) -> None:
+    group = GROUPS[0]
+    furnish(stand_in_cluster, group)
+    stand_in_cluster.store.delete("configmaps", "kube-system", "extension-apiserver-authentication")
+    async with started(stand_in_cluster, tmp_path, group) as worker:
+        worker.port = (await worker.logged("worker_listening"))["port"]
+        told = await worker.logged("front_proxy_trust_not_current")
+        assert "not found" in told["error"]
+        assert told["last_good"] is False
+        unready = await worker.ask("/readyz")
+        assert unready.status == 500
+        assert b"[-]front-proxy failed: reason withheld" in unready.body
+        assert (await worker.ask(f"/apis/{group}/v1", "viewer")).status == 200
+        assert (await worker.ask(path(group), "viewer")).status == 200
+        stand_in_cluster.publish_front_proxy([stand_in_cluster.front_proxy])
+        await worker.logged("front_proxy_trust_changed")
+        await worker.ready()
+
+
+async def test_settings_that_cannot_be_used_are_refused_together(
+    stand_in_cluster: StandInCluster, tmp_path: Path
+) -> None:
+    flags = ["--service=nonsense", "--kubelet-mode=magic", "--api-group=nodots"]
+    async with started(stand_in_cluster, tmp_path, "Bad_Group", flags) as worker:
+        _, err = await worker.process.communicate()
+        assert worker.process.returncode == 2
+        for flag in ("--service", "--kubelet-mode", "--api-group"):
+            assert flag in err.decode()
