@@ -75,11 +75,17 @@ def static(document: Mapping[str, object], encoding: Encoding) -> StaticDocument
 
 
 def encode(document: object, encoding: Encoding, *, pretty: bool = False) -> bytes:
-    """One document as bytes, with a newline at the end as the API server sends it."""
+    """One document as bytes, with a newline at the end as the API server sends it.
+
+    A path or a header may hold bytes that are no UTF-8; they reach us as surrogates and leave as JSON escapes.
+    """
     if encoding is Encoding.YAML:
-        return yaml.dump(document, Dumper=_DUMPER, default_flow_style=False, allow_unicode=True).encode()
-    layout = {"indent": 2} if pretty else {"separators": (",", ":")}
-    return (json.dumps(document, ensure_ascii=False, allow_nan=False, **layout) + "\n").encode()
+        text = yaml.dump(document, Dumper=_DUMPER, default_flow_style=False, allow_unicode=True)
+    elif pretty:
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    else:
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _aggregated(api_group: str, version: Discovery) -> StaticDocument:

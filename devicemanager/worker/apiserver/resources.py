@@ -12,14 +12,14 @@ from typing import Final, Self
 
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
-from devicemanager.model.usage import InstanceUsage
+from devicemanager.model.usage import InstanceUsage, SourceState
 from devicemanager.worker.apiserver import status, warning_headers
 from devicemanager.worker.apiserver.attributes import Attributes
 from devicemanager.worker.apiserver.concurrency import AtCapacityError, Cap
 from devicemanager.worker.apiserver.parameters import LONGEST_DEADLINE_S, ListParameters, ReadParameters
 from devicemanager.worker.apiserver.rendering import Continuation, Form, Renderer
 from devicemanager.worker.apiserver.selectors import Selection
-from devicemanager.worker.apiserver.status import Refusal
+from devicemanager.worker.apiserver.status import Failure, Refusal
 from devicemanager.worker.outcomes import (
     Answer,
     DeadlineExceeded,
@@ -164,7 +164,7 @@ class Resources:
         try:
             return await self._reads.read((attributes.namespace, attributes.name), deadline_s=LONGEST_DEADLINE_S)
         except FetchError as error:
-            raise Refusal(status.timed_out(attributes, error.message)) from error
+            raise Refusal(_failure(attributes, error)) from error
 
     async def _listed(self, attributes: Attributes, deadline_s: float | None) -> ListResult:
         namespace = attributes.namespace or None
@@ -173,7 +173,7 @@ class Resources:
         try:
             return await self._lists.read(namespace, deadline_s=LONGEST_DEADLINE_S)
         except FetchError as error:
-            raise Refusal(status.timed_out(attributes, error.message)) from error
+            raise Refusal(_failure(attributes, error)) from error
 
     async def _read(self, key: tuple[str, str]) -> _Shared:
         outcome = await self._reader.read(*key)
@@ -194,6 +194,13 @@ class Resources:
                 yield
         except AtCapacityError as error:
             raise Refusal(status.too_many_requests(_BUSY)) from error
+
+
+def _failure(attributes: Attributes, error: FetchError) -> Failure:
+    """Readers do not fail but by their outcome: what is left is the deadline, and a fault of ours."""
+    if error.state is SourceState.TIMEOUT:
+        return status.timed_out(attributes, error.message)
+    return status.internal_error(error.message)
 
 
 def _matching(usages: Iterable[InstanceUsage], selection: Selection) -> list[InstanceUsage]:

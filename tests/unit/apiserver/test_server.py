@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 import ssl
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,17 @@ from devicemanager.probes import PING, Check
 from devicemanager.tls_material import TrustedCAs
 from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from devicemanager.worker.outcomes import DeadlineExceeded, Unavailable
-from tests.unit.apiserver.room import FRONT_PROXY, NOW, Room, exchange, open_room, trust_of, until, usage
+from tests.unit.apiserver.room import (
+    FRONT_PROXY,
+    NOW,
+    SERVER_NAME,
+    Room,
+    exchange,
+    open_room,
+    trust_of,
+    until,
+    usage,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -328,6 +339,10 @@ async def test_an_error_in_yaml_for_those_who_read_yaml(room: Room) -> None:
 
 async def test_a_fault_of_ours_is_one_callers_answer_and_tells_nothing(room: Room) -> None:
     room.reader.error = RuntimeError("the password is swordfish")
+    for path in (subresource(room), metrics(room), metrics(room) + "?timeout=3s"):
+        broken = await room.proxied(path)
+        assert (broken.status, broken.json["reason"]) == (500, "InternalError")
+        assert b"swordfish" not in broken.body
     answer = await room.proxied(subresource(room) + "?timeout=3s")
     message = "the request failed for a reason of our own"
     assert answer.json == status_of(
@@ -381,6 +396,8 @@ async def test_outside_the_group_errors_are_plain_text(room: Room, path: str) ->
         ("GET", "//apis"),
         ("GET", "/apis/../livez"),
         ("OPTIONS", "*"),
+        ("GET", "/apis/%FF"),
+        ("GET", "/apis/%ED%B3%BF"),
         ("PROPFIND", "/apis"),
     ],
 )
@@ -572,17 +589,28 @@ async def test_a_ca_that_leaves_takes_its_connections_along(room: Room) -> None:
     assert fresh.status == 200
 
 
-async def test_a_session_is_not_resumed_once_its_ca_has_left(room: Room) -> None:
-    room.reader.add(usage())
-    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-        context = room.context(room.front_proxy_pair())
-        context.maximum_version = version
-        reader, writer = await room.connect(context=context)
-        headers = [("X-Remote-User", "viewer")]
-        assert (await exchange(reader, writer, subresource(room), headers)).status == 200
-        session = writer.get_extra_info("ssl_object").session
-        assert not session.has_ticket
-        writer.close()
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_session_is_not_resumed_once_its_ca_has_left(room: Room, version: ssl.TLSVersion) -> None:
+    context = room.context(room.front_proxy_pair())
+    context.maximum_version = version
+
+    def connect(session: ssl.SSLSession | None) -> ssl.SSLSession | None:
+        with (
+            socket.create_connection(room.listener.addresses[0], timeout=5) as raw,
+            context.wrap_socket(raw, server_hostname=SERVER_NAME, session=session) as connection,
+        ):
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            if not connection.recv(1):
+                raise ConnectionResetError
+            assert not connection.session_reused
+            return connection.session
+
+    session = await asyncio.to_thread(connect, None)
+    await asyncio.to_thread(connect, session)
+    successor = Authority.create("next front proxy CA")
+    room.identity.trust(TrustedCAs.parse(successor.pem.certificate))
+    with pytest.raises((ConnectionError, ssl.SSLError)):
+        await asyncio.to_thread(connect, session)
 
 
 async def test_rotation_with_overlap_fails_no_request(room: Room) -> None:
