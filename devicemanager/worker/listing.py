@@ -6,7 +6,6 @@ that would be one request for each pod.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from devicemanager.clock import Clock
@@ -15,32 +14,19 @@ from devicemanager.model.usage import InstanceUsage, SourceState
 from devicemanager.rules.merge import ALLOCATION
 from devicemanager.wire.instances import Instance
 from devicemanager.worker.deadlines import Countdown, Deadlines
-from devicemanager.worker.device_managers import Place, SnapshotRead
-from devicemanager.worker.kubelet import NodeRead
 from devicemanager.worker.outcomes import DeadlineExceeded, ListOutcome, ListResult, Unavailable
 from devicemanager.worker.sources import Sources, assemble, of_pod
 from devicemanager.worker.transport import attempt
-from devicemanager.worker.workloads import Missing, Workload, Workloads, workload
+from devicemanager.worker.workloads import Missing, Name, Workload, Workloads, workload
 
-PARALLEL_READS: Final = 128
-"""Peers asked at once for one list: 200 silent nodes still leave time for the others."""
+PARALLEL_NODES: Final = 128
+"""Nodes asked at once for one list: 200 silent ones still leave time for the others."""
 
 WARNINGS: Final = 20
 """Named in one answer; the rest are counted."""
 
-_ROWS_IN_ONE_GO: Final = 100
-"""Rows joined before others on the loop get their turn."""
-
 _UNREMARKABLE: Final = frozenset({SourceState.OK, SourceState.NOT_YET, SourceState.UNKNOWN_POD})
 """States that say something of one pod, or nothing at all, and not of the peer."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What every peer said that any row needs."""
-
-    kubelets: Mapping[str, NodeRead | FetchError]
-    snapshots: Mapping[Place, SnapshotRead | FetchError]
 
 
 async def read_all(
@@ -58,50 +44,38 @@ async def read_all(
         return DeadlineExceeded(message) if left.over else Unavailable(message)
     instances, pods, version = listed
     rows = [(each, workload(each, pods.get(name))) for name, each in sorted(instances.items())]
-    read = await _read_peers([row for _, row in rows if isinstance(row, Workload)], sources, left, deadlines)
-    items: list[InstanceUsage] = []
-    absences: dict[str, str] = {}
-    for position, (instance, row) in enumerate(rows, start=1):
-        if position % _ROWS_IN_ONE_GO == 0:
-            await asyncio.sleep(0)
-        if isinstance(row, Missing):
-            absences[f"{instance.namespace}/{instance.name}"] = row.message
-            items.append(_unmeasured(instance))
-        else:
-            items.append(_measured(row, read, clock))
-    return ListOutcome(tuple(items), _warnings(items), version or None, absences)
+    measured = await _measured(
+        [row for _, row in rows if isinstance(row, Workload)], sources, clock, left, deadlines
+    )
+    items = tuple(measured.get((each.namespace, each.name)) or _unmeasured(each) for each, _ in rows)
+    absences = {f"{each.namespace}/{each.name}": row.message for each, row in rows if isinstance(row, Missing)}
+    return ListOutcome(items, _warnings(items), version or None, absences)
 
 
-async def _read_peers(rows: Sequence[Workload], sources: Sources, left: Countdown, deadlines: Deadlines) -> _Read:
-    turns = asyncio.Semaphore(PARALLEL_READS)
+async def _measured(
+    rows: Sequence[Workload], sources: Sources, clock: Clock, left: Countdown, deadlines: Deadlines
+) -> Mapping[Name, InstanceUsage]:
+    """The rows, node by node: what a node said is joined as it comes, and not held until the last has answered."""
+    turns = asyncio.Semaphore(PARALLEL_NODES)
+    by_node: dict[str, list[Workload]] = {}
+    for row in rows:
+        by_node.setdefault(row.node_name, []).append(row)
 
-    async def kubelet(node: str) -> NodeRead | FetchError:
+    async def of_node(node: str, mine: Sequence[Workload]) -> Sequence[InstanceUsage]:
         async with turns:
-            return await sources.kubelets.begin(node, deadline_s=left.at_most(deadlines.kubelet_s)).outcome()
-
-    async def snapshot(place: Place) -> SnapshotRead | FetchError:
-        async with turns:
+            kubelet_read = sources.kubelets.begin(node, deadline_s=left.at_most(deadlines.kubelet_s))
             deadline_s = left.at_most(deadlines.device_manager_s)
-            return await sources.snapshots.begin(place, deadline_s=deadline_s).outcome()
+            snapshot_reads = {
+                name: sources.snapshots.begin((node, name), deadline_s=deadline_s)
+                for name in dict.fromkeys(name for row in mine for name in row.allocation.manufacturers)
+            }
+            kubelet = await kubelet_read.outcome()
+            snapshots = {name: await read.outcome() for name, read in snapshot_reads.items()}
+        return [assemble(row, clock, kubelet=of_pod(kubelet, row, clock), snapshots=snapshots) for row in mine]
 
-    nodes = dict.fromkeys(row.node_name for row in rows)
-    places = dict.fromkeys((row.node_name, name) for row in rows for name in row.allocation.manufacturers)
     async with asyncio.TaskGroup() as tasks:
-        kubelets = {node: tasks.create_task(kubelet(node)) for node in nodes}
-        snapshots = {place: tasks.create_task(snapshot(place)) for place in places}
-    return _Read(
-        {node: task.result() for node, task in kubelets.items()},
-        {place: task.result() for place, task in snapshots.items()},
-    )
-
-
-def _measured(row: Workload, read: _Read, clock: Clock) -> InstanceUsage:
-    return assemble(
-        row,
-        clock,
-        kubelet=of_pod(read.kubelets[row.node_name], row, clock),
-        snapshots={name: read.snapshots[row.node_name, name] for name in row.allocation.manufacturers},
-    )
+        reads = [tasks.create_task(of_node(node, mine)) for node, mine in by_node.items()]
+    return {(usage.namespace, usage.name): usage for read in reads for usage in read.result()}
 
 
 def _unmeasured(instance: Instance) -> InstanceUsage:

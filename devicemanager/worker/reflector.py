@@ -5,11 +5,12 @@ last copy stays, and says since when it is old through ``problem``.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Generic, NoReturn, TypeVar
 
+import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
@@ -37,30 +38,42 @@ _log: FilteringBoundLogger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """A whole collection: each object as JSON, and the version from which a watch may go on."""
+class Listing(Generic[T]):
+    """A whole collection, as it was read, and the version from which a watch may go on."""
 
-    items: tuple[bytes, ...]
+    items: tuple[T, ...]
     resource_version: str
 
 
 async def list_objects(
-    cluster: Cluster, path: str, params: Mapping[str, str] | None = None, *, deadline_s: float = 30.0
-) -> Listing:
-    """All objects of a collection, page by page.
+    cluster: Cluster,
+    path: str,
+    read: Callable[[bytes], T],
+    params: Mapping[str, str] | None = None,
+    *,
+    deadline_s: float = 30.0,
+) -> Listing[T]:
+    """All objects of a collection, page by page, so that no more than one page is held as JSON.
+
+    Args:
+        cluster: Where it lives.
+        path: Of the collection.
+        read: Makes something of an object's JSON; one for which it raises a DocumentError is logged and left out.
+        params: Label and field selectors.
+        deadline_s: For all pages together.
 
     Raises:
         FetchError: As :meth:`~devicemanager.worker.cluster.ClusterClient.fetch` does; ``invalid`` for more than
             50,000 objects.
     """
-    items: list[bytes] = []
+    items: list[T] = []
     query = {**(params or {}), "limit": str(PAGE_ITEMS)}
     try:
         async with asyncio.timeout(deadline_s):
             while True:
                 body = await cluster.get(path, query, deadline_s=deadline_s, limit_bytes=PAGE_LIMIT_BYTES)
                 page = kubernetes.parse_list_page(body)
-                items.extend(bytes(item) for item in page.items or ())
+                items.extend(_readable(page.items or (), read))
                 if len(items) > LIST_LIMIT_ITEMS:
                     raise FetchError(SourceState.INVALID, f"a list of more than {LIST_LIMIT_ITEMS} objects")
                 if not page.metadata.continue_:
@@ -133,9 +146,8 @@ class Reflector(Generic[T]):
             await asyncio.sleep(pause_s / 2)
 
     async def _list(self) -> str:
-        listing = await list_objects(self._cluster, self._path, self._params)
-        described = ((_uid(item), self._described(item)) for item in listing.items)
-        self._items = {uid: value for uid, value in described if uid and value is not None}
+        listing = await list_objects(self._cluster, self._path, self._identified, self._params)
+        self._items = {uid: value for uid, value in listing.items if uid and value is not None}
         self.changes += 1
         self.synced = True
         self._settled.set()
@@ -162,6 +174,9 @@ class Reflector(Generic[T]):
             self._items[uid] = value
         self.changes += 1
 
+    def _identified(self, item: bytes) -> tuple[str, T | None]:
+        return kubernetes.parse_metadata(item).uid, self._described(item)
+
     def _described(self, item: bytes) -> T | None:
         try:
             return self._describe(item)
@@ -179,8 +194,9 @@ class Reflector(Generic[T]):
             _log.info("watch_recovered", collection=self._name)
 
 
-def _uid(item: bytes) -> str:
-    try:
-        return kubernetes.parse_metadata(item).uid
-    except DocumentError:
-        return ""
+def _readable(items: Iterable[msgspec.Raw], read: Callable[[bytes], T]) -> Iterator[T]:
+    for item in items:
+        try:
+            yield read(bytes(item))
+        except DocumentError as error:
+            _log.warning("listed_object_unreadable", error=str(error))

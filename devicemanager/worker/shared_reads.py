@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 import structlog
 from structlog.typing import FilteringBoundLogger
@@ -18,6 +18,8 @@ from devicemanager.model.usage import SourceState
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+KEEP_AT_MOST: Final = 4096
 
 _log: FilteringBoundLogger = structlog.get_logger()
 
@@ -79,12 +81,21 @@ class SharedReads(Generic[K, V]):
         clock: Only its monotonic side is used.
         max_age_s: Seconds for which an answer is given to others, counted from the start of its read; an answer
             exactly that old is no longer given. 0 keeps nothing: callers then only share what is in flight.
+        keep_at_most: Answers kept at once; the one kept longest goes first.
     """
 
-    def __init__(self, fetch: Callable[[K], Awaitable[V]], clock: Clock, *, max_age_s: float) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[K], Awaitable[V]],
+        clock: Clock,
+        *,
+        max_age_s: float,
+        keep_at_most: int = KEEP_AT_MOST,
+    ) -> None:
         self._fetch = fetch
         self._clock = clock
         self._max_age_s = max_age_s
+        self._keep_at_most = keep_at_most
         self._tasks = asyncio.TaskGroup()
         self._flights: dict[K, asyncio.Task[V | FetchError]] = {}
         self._kept: dict[K, tuple[float, V]] = {}
@@ -165,6 +176,8 @@ class SharedReads(Generic[K, V]):
             return
         self._kept.pop(key, None)
         self._kept[key] = (started_s, value)
+        if len(self._kept) > self._keep_at_most:
+            del self._kept[next(iter(self._kept))]
         if self._sweeper is None:
             self._sweep_in(self._max_age_s)
 

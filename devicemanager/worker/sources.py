@@ -29,6 +29,9 @@ from devicemanager.worker.workloads import Name, Workload
 _REMEMBERED_FAULTS: Final = 16_384
 """Peers known to be at fault; past that the one longest unchanged is forgotten, and may be logged twice."""
 
+_KEPT_SUMMARIES: Final = 512
+"""Of nodes full of pods each takes 250 KiB, so a list over thousands of nodes must not keep them all."""
+
 T = TypeVar("T")
 
 _log: FilteringBoundLogger = structlog.get_logger()
@@ -73,7 +76,9 @@ class Sources:
         self._clock = clock
         self._faults = FaultLog()
         self._resources = AsyncExitStack()
-        self.kubelets: SharedReads[str, NodeRead] = SharedReads(self._read_kubelet, clock, max_age_s=ages.kubelet_s)
+        self.kubelets: SharedReads[str, NodeRead] = SharedReads(
+            self._read_kubelet, clock, max_age_s=ages.kubelet_s, keep_at_most=_KEPT_SUMMARIES
+        )
         self.metrics: SharedReads[Name, MetricsRead] = SharedReads(self._read_metrics, clock, max_age_s=0)
         self.snapshots: SharedReads[Place, SnapshotRead] = SharedReads(
             self._read_snapshot, clock, max_age_s=ages.snapshot_s

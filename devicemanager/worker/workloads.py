@@ -5,14 +5,11 @@ UID in a label. A pod with another UID there belongs to an earlier Instance of t
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
-
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError
@@ -40,8 +37,6 @@ Name: TypeAlias = tuple[str, str]
 """A namespace, and a name in it."""
 
 T = TypeVar("T")
-
-_log: FilteringBoundLogger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +126,18 @@ class Workloads:
         pods_query = {"labelSelector": PART_OF_LABEL}
         async with asyncio.TaskGroup() as tasks:
             instances_read = tasks.create_task(
-                attempt(list_objects(self._cluster, f"{INSTANCES}{within}/instances", deadline_s=deadline_s))
+                attempt(
+                    list_objects(
+                        self._cluster, f"{INSTANCES}{within}/instances", instances.parse, deadline_s=deadline_s
+                    )
+                )
             )
             pods_read = tasks.create_task(
-                attempt(list_objects(self._cluster, f"/api/v1{within}/pods", pods_query, deadline_s=deadline_s))
+                attempt(
+                    list_objects(
+                        self._cluster, f"/api/v1{within}/pods", pods.parse, pods_query, deadline_s=deadline_s
+                    )
+                )
             )
         listed, backing = instances_read.result(), pods_read.result()
         if isinstance(listed, FetchError):
@@ -142,8 +145,8 @@ class Workloads:
         if isinstance(backing, FetchError):
             raise backing
         return (
-            {(each.namespace, each.name): each for each in _parsed(listed.items, instances.parse)},
-            {(each.namespace, each.name): each for each in _parsed(backing.items, pods.parse)},
+            {(each.namespace, each.name): each for each in listed.items},
+            {(each.namespace, each.name): each for each in backing.items},
             listed.resource_version,
         )
 
@@ -166,11 +169,3 @@ def _understood(body: bytes, parse: Callable[[bytes], T]) -> T:
         return parse(body)
     except DocumentError as error:
         raise FetchError(SourceState.INVALID, str(error)) from error
-
-
-def _parsed(items: tuple[bytes, ...], parse: Callable[[bytes], T]) -> Iterator[T]:
-    for item in items:
-        try:
-            yield parse(item)
-        except DocumentError as error:
-            _log.warning("listed_object_unreadable", error=str(error))

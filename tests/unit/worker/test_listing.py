@@ -161,7 +161,7 @@ async def test_warnings_are_counted_past_the_first_twenty() -> None:
 
 
 async def test_many_silent_nodes_still_answer_within_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "PARALLEL_READS", 8)
+    monkeypatch.setattr(listing, "PARALLEL_NODES", 8)
     async with world() as here:
         fill(here, nodes=60, on_each=1)
         for number in range(60):

@@ -109,9 +109,9 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 async def test_pages_are_listed_to_the_end(scripted: ScriptedCluster) -> None:
     scripted.pages = [[thing("a"), thing("b")], [thing("c")], []]
 
-    listing = await list_objects(scripted, "/things")
+    listing = await list_objects(scripted, "/things", json.loads)
 
-    assert [json.loads(item)["metadata"]["uid"] for item in listing.items] == ["a", "b", "c"]
+    assert [item["metadata"]["uid"] for item in listing.items] == ["a", "b", "c"]
     assert listing.resource_version == "10"
 
 
@@ -120,7 +120,7 @@ async def test_a_list_without_end_is_refused(scripted: ScriptedCluster, monkeypa
     scripted.pages = [[thing("a"), thing("b")], [thing("c"), thing("d")], []]
 
     with pytest.raises(FetchError, match="more than 3 objects") as caught:
-        await list_objects(scripted, "/things")
+        await list_objects(scripted, "/things", bytes)
 
     assert caught.value.state is SourceState.INVALID
 
@@ -129,7 +129,7 @@ async def test_a_list_that_is_none_is_invalid(scripted: ScriptedCluster) -> None
     scripted.pages = [[b"<html>"]]
 
     with pytest.raises(FetchError) as caught:
-        await list_objects(scripted, "/things")
+        await list_objects(scripted, "/things", bytes)
 
     assert caught.value.state is SourceState.INVALID
 

@@ -182,6 +182,18 @@ async def test_keys_are_forgotten_without_anybody_asking(kept: SharedReads[str, 
     assert len(kept) == 0
 
 
+async def test_no_more_is_kept_than_allowed(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=1000, keep_at_most=3) as reads:
+        for key in "abcd":
+            await reads.read(key, deadline_s=5)
+        assert len(reads) == 3
+        await reads.read("b", deadline_s=5)
+        assert peers.asked == ["a", "b", "c", "d"]
+        await reads.read("a", deadline_s=5)
+
+    assert peers.asked == ["a", "b", "c", "d", "a"]
+
+
 async def test_a_read_may_be_begun_and_awaited_later(fresh: SharedReads[str, int], peers: Peers) -> None:
     loop = asyncio.get_running_loop()
     a, b = fresh.begin("a", deadline_s=5), fresh.begin("b", deadline_s=0.5)
