@@ -1,8 +1,10 @@
 """The answer: the existing operator's v1 body, the additive keys, and the way back."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -249,3 +251,23 @@ class TestSchemas:
         text = json.dumps(instance_metrics.schemas())
         for word in (*Reason, *SourceState, *CollectorState):
             assert f'"{word}"' in text
+
+
+class TestPage:
+    PAGE = (Path(__file__).parents[3] / "docs" / "sample.md").read_text("utf-8")
+
+    def test_every_key_is_explained(self) -> None:
+        explained = set(re.findall(r"`(?:sample\.|metadata\.)?(\w+)`", self.PAGE))
+        schemas: Any = instance_metrics.schemas()
+        for part in ("Metadata", "Sample", "Accelerator", "ResourceSums", "Source"):
+            keys = schemas[f"ai.gpustack.worker.v1.{part}"]["properties"].keys()
+            assert keys - {"accelerators"} <= explained
+
+    def test_every_word_is_named(self) -> None:
+        for word in (*Reason, *SourceState, *CollectorState):
+            assert f"`{word}`" in self.PAGE
+
+    def test_the_example_is_an_answer(self) -> None:
+        (example,) = re.findall(r"```json\n(.*?)```", self.PAGE, re.DOTALL)
+        usage = instance_metrics.parse(example.encode())
+        assert instance_metrics.document(usage) == json.loads(example)
