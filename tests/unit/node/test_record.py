@@ -112,6 +112,17 @@ def test_back_off_grows_to_a_minute_without_cards_and_resets_with_them() -> None
     assert desk.record.delay_s() == 1
 
 
+def test_back_off_grows_when_cards_that_could_be_read_no_longer_can() -> None:
+    desk = Desk()
+    desk.good(0)
+    delays = []
+    for _ in range(8):
+        desk.clock.pass_s(PERIOD_S)
+        desk.fail(CollectorState.DRIVER_NOT_LOADED)
+        delays.append(desk.record.delay_s())
+    assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
 def test_after_a_crash_cards_that_can_be_read_wait_for_their_next_tick() -> None:
     desk = Desk()
     desk.good(0)
