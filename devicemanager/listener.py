@@ -24,6 +24,7 @@ from typing import Final
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
+from devicemanager import memory
 from devicemanager.connection import Connection, Limits, PlainRequest
 from devicemanager.errors import excerpt
 from devicemanager.log_rate import RateLimitedLog
@@ -32,6 +33,9 @@ from devicemanager.tls_material import reason_of
 
 _SWEEP_S: Final = 1.0
 """How often deadlines are looked at; they are enforced at most this much late."""
+
+_GIVE_BACK_AFTER: Final = 64
+"""Connections that have gone since memory was last given back: they may have left some 4 MiB."""
 
 _ACCEPT_BATCH: Final = 4
 """Per turn of the loop, so that a newcomer gets several turns before newer ones of its peer push it out."""
@@ -83,6 +87,7 @@ class Listener:
         self._log = log
         self._sockets: list[socket.socket] = []
         self._connections: dict[Connection, None] = {}  # in the order of acceptance
+        self._gone = 0
         self._emptied = asyncio.Event()
         self._retiring = False
         self._stopped = asyncio.Event()
@@ -176,7 +181,9 @@ class Listener:
 
     def forget(self, connection: Connection) -> None:
         """Free the place of a connection that is gone. Harmless when it was free."""
-        self._connections.pop(connection, None)
+        if connection in self._connections:
+            del self._connections[connection]
+            self._gone += 1
         if not self._connections:
             self._emptied.set()
 
@@ -276,7 +283,7 @@ class Listener:
                 level, reason = logging.DEBUG, "peer left"
         self._rated.write(level, "handshake_refused", cause=reason, peer=peer)
 
-    # Deadlines, and CAs that leave.
+    # Deadlines, memory, and CAs that leave.
 
     async def _sweep(self) -> None:
         interval_s = min(_SWEEP_S, self.limits.head_s / 2, self.limits.response_s / 2)
@@ -290,6 +297,9 @@ class Listener:
                 if overdue is not None:
                     self._rated.write(logging.INFO, "connection_overdue", cause=overdue, peer=connection.peer)
                     self._give_up(connection)
+            if self._gone >= _GIVE_BACK_AFTER:
+                self._gone = 0
+                memory.give_back()
 
     def _believed(self, connection: Connection) -> bool:
         return not connection.certified or self._identity.trusts(connection.client_cas)

@@ -70,7 +70,7 @@ static const char *const value_names[] = {VALUES(QUOTED)};
 
 struct device {
   char *values[VALUE_COUNT]; /* NULL: not supported */
-  char *fields[FIELDS];
+  char **fields; /* FIELDS of them once there is one: the tables of all devices would be 2 MiB of every process */
   int card, slot; /* slot ANY: the card itself */
 };
 
@@ -122,7 +122,8 @@ static char *unescaped(const char *text) {
 
 static void forget_device(struct device *device, int card, int slot) {
   for (int i = 0; i < VALUE_COUNT; i++) free(device->values[i]);
-  for (int i = 0; i < FIELDS; i++) free(device->fields[i]);
+  for (int i = 0; device->fields && i < FIELDS; i++) free(device->fields[i]);
+  free(device->fields);
   memset(device, 0, sizeof *device);
   device->card = card;
   device->slot = slot;
@@ -150,6 +151,7 @@ static void read_value(struct device *device, const char *text, int line) {
   int id, after = 0;
   if (sscanf(text, "field %d %n", &id, &after) == 1 && after) {
     if (id < 0 || id >= FIELDS) bad_scenario(line, "no such field");
+    if (!device->fields) device->fields = calloc(FIELDS, sizeof *device->fields);
     set(&device->fields[id], text + after);
     return;
   }
@@ -510,7 +512,7 @@ struct field_value {
 int nvmlDeviceGetFieldValues(struct device *device, int count, struct field_value *out) {
   ENTER(nvmlDeviceGetFieldValues, device);
   for (int i = 0; i < count; i++) {
-    const char *text = out[i].field < FIELDS ? device->fields[out[i].field] : NULL;
+    const char *text = device->fields && out[i].field < FIELDS ? device->fields[out[i].field] : NULL;
     out[i].timestamp = now_us();
     out[i].type = 3; /* unsigned long long */
     out[i].code = text ? SUCCESS : NOT_SUPPORTED;

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
+from devicemanager import memory
 from devicemanager.connection import Limits
 from devicemanager.listener import Listener
 from tests.tls_peers import (
@@ -298,3 +299,22 @@ async def connected_from(source: str, address: tuple[str, int]) -> AsyncIterator
         yield Peer(reader, writer)
     finally:
         writer.transport.abort()
+
+
+class TestMemory:
+    @on_both_loops
+    async def test_it_is_given_back_after_many_connections_and_not_after_few(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given_back: list[int] = []
+        monkeypatch.setattr(memory, "give_back", lambda: given_back.append(1))
+        monkeypatch.setattr("devicemanager.listener._GIVE_BACK_AFTER", 3)
+        limits = Limits(head_s=0.02)  # sweeps as often
+        async with serving(limits) as listener:
+            for _ in range(3):
+                assert given_back == []
+                async with connected(listener.addresses[0], client()) as peer:
+                    await peer.get()
+                await until(lambda: not listener.connections)
+            await until(lambda: given_back)
+        assert given_back == [1]
