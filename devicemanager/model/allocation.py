@@ -13,6 +13,8 @@ class Mode(IntEnum):
     SLICED = 3
     PARTITIONED = 4
     VISIBILITY = 5
+    UNKNOWN = 255
+    """Any other number: a mode that the allocator learnt after this was written. Not on the wire."""
 
     @property
     def label(self) -> str:
@@ -28,7 +30,7 @@ class AllocatedCard:
         manufacturer: As the allocator spells it (``nvidia``).
         id: The card's vendor UUID; for a partition, the parent card's.
         index: The allocator's ordinal, for display only; None where it gives none.
-        mode: Numbers the allocator may add later read as ``NONE``, as the existing operator prints them.
+        mode: ``UNKNOWN`` for a number that is none of ours: whether others hold the card too is then in doubt.
         container: Name of the container that holds it.
         partition_id: UUID of the partition when ``mode`` is ``PARTITIONED`` and the allocator recorded it.
     """

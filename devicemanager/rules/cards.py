@@ -1,7 +1,8 @@
 """Which figures of a fresh snapshot belong to one pod's cards, and nobody else's.
 
 A card given whole or shared shows the card's figures. A share or a partition never does, because those hold other
-tenants' too: it shows what was measured of itself, or nothing. Temperature, power and health are the board's.
+tenants' too: it shows what was measured of itself, or nothing. A mode that is not known may be such a share.
+Temperature, power and health are the board's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,6 +47,7 @@ class _Share:
 
 
 _UNKNOWN_PARTITION: Final = _Share(*(Reason.PARTITIONED,) * 4)
+_UNKNOWN_MODE: Final = _Share(*(Reason.VERSION_SKEW,) * 4)
 
 
 def entries(
@@ -125,6 +127,8 @@ def _share(grant: _Grant, card: SnapshotCard | None, view: "_View") -> _Share:
         return _of_share(record.memory_total_mib, record.memory_used_mib, record.cores_percent)
     if card is None:
         return _Share(*(Reason.NOT_REPORTED,) * 4)
+    if grant.mode is Mode.UNKNOWN:
+        return _UNKNOWN_MODE
     if grant.mode is Mode.SLICED:
         return _of_share(card.memory_mib, *view.slices(grant))
     return _Share(

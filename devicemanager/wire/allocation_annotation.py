@@ -125,7 +125,7 @@ def _card(container: str, manufacturer: str, accelerator: object) -> AllocatedCa
 
 def _mode(number: int, device: device_ids.DeviceId) -> Mode:
     """The mode by number, corrected by what the id itself says of a card that looks whole."""
-    mode = Mode(number) if number in Mode.__members__.values() else Mode.NONE
+    mode = Mode(number) if number in Mode.__members__.values() else Mode.UNKNOWN
     if mode in _WHOLE and device.partition is not None:
         return Mode.PARTITIONED
     if mode in _WHOLE and device.replica:

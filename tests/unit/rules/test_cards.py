@@ -86,6 +86,12 @@ def test_a_card_given_whole_or_shared_shows_its_figures_and_the_mode_says_so(mod
     )
 
 
+def test_a_mode_that_is_not_known_may_be_a_share_and_shows_what_is_the_boards_alone() -> None:
+    (entry,) = read(snapshot(snapshot_card()), given(Mode.UNKNOWN))
+    assert figures(entry) == (*(Reason.VERSION_SKEW,) * 4, 51, 233, False)
+    assert entry.mode == "Unknown"
+
+
 def test_a_card_merely_made_visible_is_skipped() -> None:
     assert read(snapshot(snapshot_card()), given(Mode.VISIBILITY)) == ()
 

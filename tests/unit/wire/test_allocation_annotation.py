@@ -127,11 +127,12 @@ def test_a_card_of_two_containers_is_kept_twice() -> None:
         (3, Mode.SLICED),
         (4, Mode.PARTITIONED),
         (5, Mode.VISIBILITY),
-        (6, Mode.NONE),
-        (4_294_967_295, Mode.NONE),
+        (6, Mode.UNKNOWN),
+        (255, Mode.UNKNOWN),
+        (4_294_967_295, Mode.UNKNOWN),
     ],
 )
-def test_modes_by_number_and_any_other_number_as_none(number: int, mode: Mode) -> None:
+def test_modes_by_number_and_any_other_number_as_unknown(number: int, mode: Mode) -> None:
     assert parse({"main": devices(accelerator(mode=number))}).cards[0].mode is mode
 
 
