@@ -30,7 +30,7 @@ def _seconds(value: object) -> object:
     return parse_duration(value) if isinstance(value, str) else value
 
 
-def _names(value: object) -> object:
+def names(value: object) -> object:
     """Values separated by commas, or a file's list; empty ones are dropped."""
     if isinstance(value, str):
         value = value.split(",")
@@ -84,7 +84,7 @@ def _directory_problem(path: Path | None) -> str | None:
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Names = Annotated[tuple[str, ...], BeforeValidator(names)]
 Address = Annotated[str | None, AfterValidator(checked(_address_problem))]
 ExistingFile = Annotated[Path | None, AfterValidator(checked(_file_problem))]
 ExistingDirectory = Annotated[Path | None, AfterValidator(checked(_directory_problem))]

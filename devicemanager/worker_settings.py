@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import Annotated, Final
 
 from pydantic import AfterValidator
 from typing_extensions import override
 
 from devicemanager.flags import About, Conflict
+from devicemanager.kubelet_settings import KubeletSettings
 from devicemanager.setting_values import (
     Address,
     ExistingDirectory,
@@ -26,12 +26,6 @@ _LABEL: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _API_GROUP: Final = re.compile(rf"{_LABEL}(\.{_LABEL})+", re.ASCII)
 
 
-class KubeletMode(StrEnum):
-    """How kubelets are reached."""
-
-    PROXY = "proxy"
-
-
 def group_problem(value: str) -> str | None:
     """For the name of an API group."""
     if _API_GROUP.fullmatch(value) is not None:
@@ -45,7 +39,7 @@ def _service_problem(value: str | None) -> str | None:
     return "must look like NAMESPACE/NAME"
 
 
-class WorkerSettings(ServerSettings, LogSettings):
+class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
     """`devicemanager worker`: the aggregated API server."""
 
     bind_address: Annotated[Address, About("IP address to listen on; every caller is checked.", "ADDRESS")] = (
@@ -113,14 +107,6 @@ class WorkerSettings(ServerSettings, LogSettings):
         bool,
         About("Believe whoever answers at a device manager's address. Only for the existing operator's."),
     ] = False
-    kubelet_mode: Annotated[
-        KubeletMode, About("How to reach kubelets: proxy goes through the API server.", "proxy")
-    ] = KubeletMode.PROXY
-    kubelet_max_age: Annotated[
-        Seconds,
-        between(0, 60),
-        About("How long a kubelet's answer is shared with later readers; 0s reads each time.", "DURATION"),
-    ] = 15.0
     snapshot_max_age: Annotated[
         Seconds,
         between(0, 60),
@@ -140,6 +126,17 @@ class WorkerSettings(ServerSettings, LogSettings):
                 ("device_manager_insecure_skip_verify", "device_manager_ca_file"),
                 "--device-manager-insecure-skip-verify: would make --device-manager-ca-file pointless; "
                 "drop one of them",
+            )
+        if (
+            self.reads_kubelets_directly
+            and self.kubeconfig is not None
+            and self.kubelet_certificate_authority is None
+            and not self.kubelet_insecure_skip_verify
+        ):
+            yield Conflict(
+                ("kubelet_mode", "kubeconfig", "kubelet_certificate_authority", "kubelet_insecure_skip_verify"),
+                "--kubelet-mode=direct: with --kubeconfig there is no service account whose authority could be "
+                "taken for kubelets; give --kubelet-certificate-authority",
             )
         if self.device_manager_client_cert_dir is not None and not self.reads_device_managers:
             yield Conflict(

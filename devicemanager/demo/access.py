@@ -138,13 +138,13 @@ DISCOVERY: Final = (
 """What every cluster lets every authenticated user do."""
 
 
-def worker_rules(subject: str, system_namespace: str) -> tuple[Rule, ...]:
+def worker_rules(subject: str, system_namespace: str, *, direct_kubelets: bool = False) -> tuple[Rule, ...]:
     """What the worker's service account needs, and nothing else; the chart's roles say the same."""
     return (
+        Rule(subject, ("get",), ("",), ("nodes", "nodes/stats") if direct_kubelets else ("nodes/proxy",)),
         Rule(subject, ("get", "list"), ("worker.gpustack.ai",), ("instances",)),
         Rule(subject, ("get", "list"), ("",), ("pods",)),
         Rule(subject, ("list", "watch"), ("",), ("pods",), namespace=system_namespace),
-        Rule(subject, ("get",), ("",), ("nodes/proxy",)),
         Rule(subject, ("get",), ("metrics.k8s.io",), ("pods",)),
         Rule(subject, ("create",), ("authentication.k8s.io",), ("tokenreviews",)),
         Rule(subject, ("create",), ("authorization.k8s.io",), ("subjectaccessreviews",)),

@@ -25,7 +25,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from aiohttp import web
 
-from devicemanager.certificates import Authority
+from devicemanager.certificates import Authority, PemPair
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.demo import objects
 from devicemanager.demo.access import MASTERS, Access, Rule, User, worker_rules
@@ -33,6 +33,8 @@ from devicemanager.demo.aggregator import Aggregator, Backend, front_proxy_conte
 from devicemanager.demo.discovery import METRICS, RESOURCES, Resource
 from devicemanager.demo.faults import Faults
 from devicemanager.demo.kubeconfig import kubeconfig_text, write_whole
+from devicemanager.demo.kubelet_server import KubeletServer
+from devicemanager.demo.kubelets import Kubelets
 from devicemanager.demo.objects import SYSTEM_NAMESPACE, InstanceSpec
 from devicemanager.demo.request_log import RequestLog
 from devicemanager.demo.routes import ClusterApi
@@ -63,6 +65,7 @@ class StandInCluster:
         faults: What goes wrong.
         requests: What was asked.
         aggregator: The API servers registered behind this one.
+        kubelets: What the nodes' kubelets measure.
         authority: Signs the cluster's serving certificate.
         front_proxy: Signs the certificate shown to aggregated API servers.
         metrics_served: Whether ``metrics.k8s.io`` exists.
@@ -76,6 +79,7 @@ class StandInCluster:
         self.faults = Faults()
         self.requests = RequestLog()
         self.aggregator = Aggregator()
+        self.kubelets = Kubelets(self)
         self.authority = Authority.create("stand-in cluster CA")
         self.front_proxy = Authority.create("stand-in front proxy CA")
         self.metrics_served = True
@@ -164,8 +168,12 @@ class StandInCluster:
             self.store.put("namespaces", objects.namespace(name, self.make_uid(), self._created()))
 
     def add_node(self, name: str) -> None:
-        """A Node with a kubelet."""
+        """A Node with a kubelet, which is reached through the API; see also :meth:`kubelet`."""
         self.store.put("nodes", objects.node(name, self.make_uid(), self._created()))
+
+    def kubelet(self, node: str, host: str = "127.0.0.1", pair: PemPair | None = None) -> KubeletServer:
+        """A Node's kubelet on a port of its own, to be entered; the arguments are those of the class."""
+        return KubeletServer(self, node, host, pair)
 
     def add_instance(self, spec: InstanceSpec) -> InstanceUids:
         """An Instance with its running pod; no pod while it has no node."""

@@ -29,18 +29,22 @@ class Kubelets:
         self._pods_by_node: dict[str, list[JsonObject]] = {}
         self._indexed_version = 0
 
-    def summary(self, resource: Resource, info: RequestInfo, faults: Sequence[Fault]) -> web.Response:
+    def proxied(self, resource: Resource, info: RequestInfo, faults: Sequence[Fault]) -> web.Response:
         """``/api/v1/nodes/<node>/proxy/stats/summary``."""
         if self._cluster.store.get("nodes", "", info.name) is None:
             return not_found(resource, info.name)
         if info.rest != "stats/summary":
             return unknown_path()
+        return self.summary(info.name, faults)
+
+    def summary(self, node: str, faults: Sequence[Fault]) -> web.Response:
+        """``/stats/summary`` of one node."""
         node_at = pods_at = figures.housekeeping_time(self._now(faults))
         for fault in faults:
             if fault.trouble is Trouble.STALE:
                 pods_at = node_at - fault.behind
-        pods = _seen(self._pods_on(info.name), faults)
-        return json_answer(figures.stats_summary(info.name, pods, node_at, pods_at))
+        pods = _seen(self._pods_on(node), faults)
+        return json_answer(figures.stats_summary(node, pods, node_at, pods_at))
 
     def pod_metrics(self, info: RequestInfo, faults: Sequence[Fault]) -> web.Response:
         """``pods.metrics.k8s.io``: one or a list."""

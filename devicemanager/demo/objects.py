@@ -116,6 +116,11 @@ def namespace(name: str, uid: str, created: datetime) -> JsonObject:
     }
 
 
+def node_addresses(name: str, address: str) -> list[JsonObject]:
+    """Where a Node says it is."""
+    return [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}]
+
+
 def node(name: str, uid: str, created: datetime, address: str = "127.0.0.1") -> JsonObject:
     """A Node that is ready."""
     return {
@@ -129,7 +134,7 @@ def node(name: str, uid: str, created: datetime, address: str = "127.0.0.1") -> 
         },
         "spec": {},
         "status": {
-            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+            "addresses": node_addresses(name, address),
             "capacity": {"cpu": "64", "memory": "527949148Ki", "ephemeral-storage": "1843269240Ki"},
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
         },

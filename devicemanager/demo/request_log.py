@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from devicemanager.demo.access import Attributes
+
 _WAIT_DEADLINE_S: Final = 10.0
 
 
@@ -18,6 +20,7 @@ class Request:
         target: The resource as rules spell it; empty for paths that name none.
         user: Who sent it; empty when the credential was invalid.
         query: The first value of each parameter.
+        asked: What authorization was asked to allow.
     """
 
     verb: str
@@ -25,6 +28,7 @@ class Request:
     target: str
     user: str
     query: Mapping[str, str]
+    asked: Attributes
 
 
 class RequestLog:

@@ -18,7 +18,6 @@ from devicemanager.demo.answers import (
 )
 from devicemanager.demo.discovery import AGGREGATED_TYPE, METRICS, GroupVersion, Resource
 from devicemanager.demo.faults import Fault, Trouble, deliver
-from devicemanager.demo.kubelets import Kubelets
 from devicemanager.demo.reading import list_objects, watch_objects
 from devicemanager.demo.request_info import RequestInfo, parse_request
 from devicemanager.demo.request_log import Request
@@ -45,7 +44,6 @@ class ClusterApi:
 
     def __init__(self, cluster: "StandInCluster") -> None:
         self._cluster = cluster
-        self._kubelets = Kubelets(cluster)
 
     def application(self) -> web.Application:
         """The aiohttp application: one route, because the API's own grammar does the rest."""
@@ -58,13 +56,13 @@ class ClusterApi:
         cluster = self._cluster
         query = {key: request.query[key] for key in request.query}
         info = parse_request(request.method, request.rel_url.raw_path, query)
+        asked = Attributes.of(info)
         try:
             user = cluster.access.authenticate(request.headers.get("Authorization"))
         except InvalidTokenError:
-            cluster.requests.record(Request(info.verb, info.path, info.target, "", query))
+            cluster.requests.record(Request(info.verb, info.path, info.target, "", query, asked))
             return failure(401, "Unauthorized")
-        cluster.requests.record(Request(info.verb, info.path, info.target, user.name, query))
-        asked = Attributes.of(info)
+        cluster.requests.record(Request(info.verb, info.path, info.target, user.name, query, asked))
         allowed, _ = cluster.access.decide(user, asked)
         if not allowed and info.path not in _HEALTH_PATHS:
             details = {"name": info.name, "group": info.group, "kind": info.resource} if info.resource else {}
@@ -94,9 +92,9 @@ class ClusterApi:
         if info.verb not in {"get", "list", "watch"} or info.verb not in resource.verbs:
             return failure(405, "the server does not allow this method on the requested resource", {})
         if info.subresource:
-            return self._kubelets.summary(resource, info, faults)
+            return self._cluster.kubelets.proxied(resource, info, faults)
         if resource is METRICS:
-            return self._kubelets.pod_metrics(info, faults)
+            return self._cluster.kubelets.pod_metrics(info, faults)
         return await self._read(request, resource, info)
 
     async def _read(self, request: web.Request, resource: Resource, info: RequestInfo) -> web.StreamResponse:

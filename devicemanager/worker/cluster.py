@@ -156,6 +156,18 @@ class ClusterClient(Cluster):
     ) -> None:
         await self._resources.aclose()
 
+    @property
+    def authorization(self) -> str | None:
+        """What the API server is shown in the ``Authorization`` header; None where it is shown none."""
+        return self._credentials.authorization
+
+    async def renewed_authorization(self, refused: str) -> str | None:
+        """The same after reading the credentials again, unless they have changed since ``refused`` was shown."""
+        used = self._credentials
+        if used.authorization == refused:
+            used = await self._renew(used)
+        return used.authorization
+
     async def follow_credentials(self) -> NoReturn:
         """Reads the credentials again each minute; one that cannot be read leaves the last good one in use."""
         while True:

@@ -16,7 +16,8 @@ from devicemanager.worker.cluster import Cluster, ClusterClient
 from devicemanager.worker.credentials import CredentialsSource
 from devicemanager.worker.deadlines import DEADLINES, Deadlines
 from devicemanager.worker.device_managers import DeviceManagers
-from devicemanager.worker.kubelet import ProxiedKubelets
+from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess
+from devicemanager.worker.kubelet import KubeletSource, ProxiedKubelets
 from devicemanager.worker.metrics_server import MetricsServer
 from devicemanager.worker.read import InstanceReader
 from devicemanager.worker.sources import AGES, Ages, Sources
@@ -35,6 +36,7 @@ class ReadOptions:
             client pair, and then the cards' source says so.
         device_manager_namespace: Where their pods run.
         device_manager_server_name: The name that their certificates carry; None to verify the pod's address.
+        kubelets: How kubelets are asked directly; None to ask them through the API server.
         ages: For how long answers are shared with those who come later.
         deadlines: Of a read and its parts.
     """
@@ -42,6 +44,7 @@ class ReadOptions:
     device_manager_tls: Callable[[], ssl.SSLContext] | None = field(default=None, repr=False)
     device_manager_namespace: str = SYSTEM_NAMESPACE
     device_manager_server_name: str | None = None
+    kubelets: KubeletAccess | None = None
     ages: Ages = AGES
     deadlines: Deadlines = DEADLINES
 
@@ -84,8 +87,11 @@ async def connected(
         cluster = await stack.enter_async_context(ClusterClient(credentials, clock))
         device_managers = await stack.enter_async_context(_device_managers(cluster, options, clock))
         workloads = await stack.enter_async_context(Workloads(cluster, clock))
+        kubelets: KubeletSource = ProxiedKubelets(cluster)
+        if options.kubelets is not None:
+            kubelets = await stack.enter_async_context(DirectKubelets(cluster, cluster, options.kubelets, clock))
         sources = await stack.enter_async_context(
-            Sources(ProxiedKubelets(cluster), MetricsServer(cluster), device_managers, clock, options.ages)
+            Sources(kubelets, MetricsServer(cluster), device_managers, clock, options.ages)
         )
         async with asyncio.TaskGroup() as background:
             followed = [

@@ -1,6 +1,6 @@
 """What a node's kubelet measures, read through the API server's node proxy.
 
-:class:`KubeletSource` is the seam for other ways to the same document.
+:class:`KubeletSource` is the seam for the other way to the same document, ``direct_kubelets``.
 """
 
 from dataclasses import dataclass
@@ -64,8 +64,12 @@ class ProxiedKubelets(KubeletSource):
     @override
     async def read(self, node: str) -> NodeRead:
         path = object_path("/api/v1/nodes", node) + "/proxy/stats/summary"
-        received = await self._cluster.fetch(path, deadline_s=READ_DEADLINE_S, limit_bytes=SUMMARY_LIMIT_BYTES)
-        try:
-            return NodeRead(kubelet_summary.decode(received.body), received)
-        except DocumentError as error:
-            raise FetchError(SourceState.INVALID, str(error)) from error
+        return decoded(await self._cluster.fetch(path, deadline_s=READ_DEADLINE_S, limit_bytes=SUMMARY_LIMIT_BYTES))
+
+
+def decoded(received: Received) -> NodeRead:
+    """A summary from the bytes of a good answer. Raises FetchError, ``invalid``, where they are none."""
+    try:
+        return NodeRead(kubelet_summary.decode(received.body), received)
+    except DocumentError as error:
+        raise FetchError(SourceState.INVALID, str(error)) from error

@@ -36,7 +36,8 @@ from devicemanager.worker.apiserver.resources import Resources
 from devicemanager.worker.apiserver.server import ApiServer, Parts
 from devicemanager.worker.apiserver.verdicts import OverloadedError, Verdicts
 from devicemanager.worker.connected import ReadOptions, ReadSide, connected
-from devicemanager.worker.credentials import CredentialsSource, Kubeconfig, ServiceAccount
+from devicemanager.worker.credentials import SERVICE_ACCOUNT, CredentialsSource, Kubeconfig, ServiceAccount
+from devicemanager.worker.direct_kubelets import KubeletAccess
 from devicemanager.worker.sources import Ages
 from devicemanager.worker_settings import WorkerSettings
 
@@ -102,10 +103,12 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
     """
     identity = ServerIdentity(await _pair(settings), clock=clock, log=log)
     peers = _device_manager_identity(settings, clock, log)
+    kubelets = _kubelet_identity(settings, clock, log)
     options = ReadOptions(
         device_manager_tls=None if peers is None else lambda: peers.context,
         device_manager_namespace=settings.device_manager_namespace,
         device_manager_server_name=settings.device_manager_server_name,
+        kubelets=None if kubelets is None else _kubelet_access(settings, kubelets),
         ages=Ages(settings.kubelet_max_age, settings.snapshot_max_age),
     )
     async with AsyncExitStack() as stack:
@@ -136,8 +139,9 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
                 background.create_task(identity.follow()),
                 background.create_task(_reach_reviews(parts.authorizer)),
             ]
-            if peers is not None:
-                tasks.append(background.create_task(peers.follow()))
+            tasks += [
+                background.create_task(followed.follow()) for followed in (peers, kubelets) if followed is not None
+            ]
             if not registered:
                 tasks.append(background.create_task(_register_later(settings, side)))
             try:
@@ -211,6 +215,24 @@ def _device_manager_identity(
         verify=not settings.device_manager_insecure_skip_verify,
         clock=clock,
         log=log,
+    )
+
+
+def _kubelet_identity(settings: WorkerSettings, clock: Clock, log: FilteringBoundLogger) -> ClientIdentity | None:
+    if not settings.reads_kubelets_directly:
+        return None
+    if settings.kubelet_insecure_skip_verify:
+        log.warning("kubelets_not_verified")
+        return ClientIdentity(None, verify=False, clock=clock, log=log)
+    authority = settings.kubelet_certificate_authority or SERVICE_ACCOUNT / "ca.crt"
+    return ClientIdentity(authority, clock=clock, log=log)
+
+
+def _kubelet_access(settings: WorkerSettings, identity: ClientIdentity) -> KubeletAccess:
+    return KubeletAccess(
+        tls=lambda: identity.context,
+        address_types=settings.kubelet_preferred_address_types,
+        server_name=settings.kubelet_server_name,
     )
 
 

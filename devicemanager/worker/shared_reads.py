@@ -154,6 +154,10 @@ class SharedReads(Generic[K, V]):
             ) from outcome
         return outcome
 
+    def forget(self, key: K) -> None:
+        """Keeps an answer no longer, so that the next caller reads anew; a read under way goes on."""
+        self._kept.pop(key, None)
+
     async def _fly(self, key: K) -> V | FetchError:
         started_s = self._clock.monotonic()
         try:

@@ -6,7 +6,8 @@ import pytest
 
 from devicemanager.errors import SettingsError
 from devicemanager.flags import load
-from devicemanager.worker_settings import KubeletMode, WorkerSettings
+from devicemanager.kubelet_settings import KubeletMode
+from devicemanager.worker_settings import WorkerSettings
 
 
 def loaded(*flags: str, **environment: str) -> WorkerSettings:

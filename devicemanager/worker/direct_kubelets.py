@@ -1,0 +1,171 @@
+"""What a node's kubelet measures, read from the kubelet itself: the right to ``nodes/stats`` is enough for that.
+
+The address dialled comes from the Node, and its kubelet's certificate is verified under that address, or under a
+name given separately. Each kubelet is shown the worker's own token, as the API server is.
+"""
+
+import ipaddress
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import aiohttp
+from typing_extensions import override
+from yarl import URL
+
+from devicemanager import __version__
+from devicemanager.clock import Clock
+from devicemanager.errors import DocumentError, FetchError, excerpt
+from devicemanager.kubelet_settings import NODE_NAME
+from devicemanager.model.usage import SourceState
+from devicemanager.wire import nodes
+from devicemanager.worker.cluster import Cluster, is_name, object_path, refusal
+from devicemanager.worker.kubelet import READ_DEADLINE_S, SUMMARY_LIMIT_BYTES, KubeletSource, NodeRead, decoded
+from devicemanager.worker.shared_reads import SharedReads
+from devicemanager.worker.transport import Received, Request, exchange, open_session, within
+
+DEFAULT_PORT: Final = 10250
+"""Where a Node names no port of its kubelet."""
+
+ADDRESS_MAX_AGE_S: Final = 600.0
+"""A node keeps its address for life; one that cannot be reached is looked up again at once."""
+
+CONNECTIONS: Final = 256
+
+_SUMMARY: Final = "/stats/summary"
+
+
+class Bearer(Protocol):
+    """Whoever holds the worker's token."""
+
+    @property
+    def authorization(self) -> str | None:
+        """Value of the header as of now; None where the worker is somebody by another credential."""
+        ...
+
+    async def renewed_authorization(self, refused: str) -> str | None:
+        """The value after reading the credentials again, which may be the one just refused."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletAccess:
+    """How kubelets are asked.
+
+    Attributes:
+        tls: The context, called for each read, so that a replaced authority counts at once.
+        address_types: The first type of which a Node has an address is dialled.
+        server_name: What a kubelet's certificate must carry, ``{node}`` standing for the node's name; None for the
+            address dialled.
+    """
+
+    tls: Callable[[], ssl.SSLContext]
+    address_types: Sequence[nodes.AddressType]
+    server_name: str | None = None
+
+
+class DirectKubelets(KubeletSource):
+    """Straight to each kubelet. To be entered before use.
+
+    Args:
+        cluster: Tells where nodes are.
+        bearer: Gives the token to show.
+        access: How to ask.
+        clock: For the times of answers.
+    """
+
+    def __init__(self, cluster: Cluster, bearer: Bearer, access: KubeletAccess, clock: Clock) -> None:
+        self._cluster = cluster
+        self._bearer = bearer
+        self._access = access
+        self._clock = clock
+        self._urls: SharedReads[str, URL] = SharedReads(self._locate, clock, max_age_s=ADDRESS_MAX_AGE_S)
+        self._resources = AsyncExitStack()
+        self._session: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Self:
+        await self._resources.enter_async_context(self._urls)
+        self._session = await self._resources.enter_async_context(
+            open_session(connections=CONNECTIONS, user_agent=f"devicemanager/{__version__}")
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._resources.aclose()
+
+    @override
+    async def read(self, node: str) -> NodeRead:
+        try:
+            async with within(READ_DEADLINE_S):
+                url = await self._urls.read(node, deadline_s=READ_DEADLINE_S)
+                received = await self._ask(node, url)
+        except FetchError as error:
+            if error.state in {SourceState.UNREACHABLE, SourceState.TIMEOUT}:
+                self._urls.forget(node)  # it may have come back under another address
+            raise
+        if received.status != 200:
+            raise refusal(received.status, received.body)
+        return decoded(received)
+
+    async def _ask(self, node: str, url: URL) -> Received:
+        shown = self._bearer.authorization
+        received = await self._exchange(node, url, shown)
+        if received.status == 401 and shown is not None:
+            renewed = await self._bearer.renewed_authorization(shown)
+            if renewed != shown:
+                received = await self._exchange(node, url, renewed)
+        return received
+
+    async def _exchange(self, node: str, url: URL, authorization: str | None) -> Received:
+        if authorization is None or not authorization.startswith("Bearer "):
+            raise FetchError(SourceState.UNAUTHORIZED, "the worker has no bearer token to show to kubelets")
+        access = self._access
+        request = Request(
+            method="GET",
+            url=url,
+            limit_bytes=SUMMARY_LIMIT_BYTES,
+            headers={"Accept": "application/json", "Accept-Encoding": "gzip", "Authorization": authorization},
+            tls=access.tls(),
+            server_hostname=None if access.server_name is None else access.server_name.replace(NODE_NAME, node),
+        )
+        return await exchange(self._session, request, self._clock)
+
+    async def _locate(self, node: str) -> URL:
+        path = object_path("/api/v1/nodes", node)
+        try:
+            found = nodes.parse(await self._cluster.get(path, deadline_s=READ_DEADLINE_S))
+        except DocumentError as error:
+            raise FetchError(SourceState.INVALID, str(error)) from error
+        return summary_url(found, self._access.address_types)
+
+
+def summary_url(node: nodes.Node, address_types: Sequence[nodes.AddressType]) -> URL:
+    """Where a node's kubelet serves its summary.
+
+    Raises:
+        FetchError: ``unreachable`` when the Node has no address of these types, ``invalid`` for one that is none.
+    """
+    by_type = {entry.type: entry.address for entry in reversed(node.addresses)}
+    address = next((by_type[kind] for kind in address_types if kind in by_type), None)
+    if address is None:
+        raise FetchError(SourceState.UNREACHABLE, f"the node has no address of type {' or '.join(address_types)}")
+    port = DEFAULT_PORT if node.kubelet_port is None else node.kubelet_port
+    return URL.build(scheme="https", host=_host(address), port=port, path=_SUMMARY)
+
+
+def _host(address: str) -> str:
+    """An IP address in its one spelling, or a DNS name."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        if is_name(address.lower()):
+            return address.lower()
+    else:
+        if not getattr(parsed, "scope_id", None):
+            return str(parsed)
+    raise FetchError(SourceState.INVALID, f"the node has the address {excerpt(address, 64)!r}")

@@ -1,0 +1,369 @@
+"""A node's summary from the kubelet itself, over real TLS: whom we believe, what we show, what it costs."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from devicemanager.certificates import Authority, PemPair, self_signed
+from devicemanager.clock import SystemClock
+from devicemanager.demo.access import DISCOVERY, worker_rules
+from devicemanager.demo.cluster import WORKER_TOKEN, WORKER_USER, StandInCluster
+from devicemanager.demo.faults import Fault, Trouble
+from devicemanager.demo.objects import InstanceSpec
+from devicemanager.errors import FetchError
+from devicemanager.model.usage import PodReading, SourceState
+from devicemanager.tls_material import TrustedCAs, client_context
+from devicemanager.wire import pods
+from devicemanager.wire.nodes import AddressType, Node, NodeAddress
+from devicemanager.worker import direct_kubelets
+from devicemanager.worker.cluster import ClusterClient
+from devicemanager.worker.connected import ReadOptions, connected
+from devicemanager.worker.credentials import Kubeconfig
+from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess, summary_url
+from devicemanager.worker.outcomes import Answer
+
+NODE = "node-a"
+INTERNAL = (AddressType.INTERNAL_IP,)
+
+
+@pytest.fixture(autouse=True)
+def furnished(stand_in_cluster: StandInCluster) -> StandInCluster:
+    """A node with one pod, and the rights of direct mode alone."""
+    stand_in_cluster.add_node(NODE)
+    stand_in_cluster.add_instance(InstanceSpec("team-a", "web", NODE))
+    stand_in_cluster.access.rules[:] = [
+        *DISCOVERY,
+        *worker_rules(WORKER_USER, "gpustack-system", direct_kubelets=True),
+    ]
+    return stand_in_cluster
+
+
+def trusting(authority: Authority) -> ssl.SSLContext:
+    return client_context(TrustedCAs.parse(authority.pem.certificate))
+
+
+def access(cluster: StandInCluster, **changes: Any) -> KubeletAccess:
+    context = trusting(cluster.authority)
+    return KubeletAccess(**{"tls": lambda: context, "address_types": INTERNAL, **changes})
+
+
+@pytest_asyncio.fixture
+async def kubelets(cluster: ClusterClient, furnished: StandInCluster) -> AsyncIterator[DirectKubelets]:
+    async with DirectKubelets(cluster, cluster, access(furnished), SystemClock()) as source:
+        yield source
+
+
+async def state_of_failure(source: DirectKubelets) -> tuple[SourceState, str]:
+    with pytest.raises(FetchError) as caught:
+        await source.read(NODE)
+    assert isinstance(caught.value.state, SourceState)
+    return caught.value.state, caught.value.message
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.asyncio
+async def test_a_pod_is_found_in_the_summary_of_its_nodes_own_kubelet(
+    kubelets: DirectKubelets, cluster: ClusterClient, furnished: StandInCluster, host: str
+) -> None:
+    pod = pods.parse(await cluster.get("/api/v1/namespaces/team-a/pods/web"))
+
+    async with furnished.kubelet(NODE, host):
+        read = await kubelets.read(NODE)
+
+    assert isinstance(read.reading(pod, SystemClock()), PodReading)
+    [request] = furnished.requests.matching("nodes/stats")
+    assert (request.verb, request.path, request.user) == ("get", "/stats/summary", WORKER_USER)
+    assert furnished.requests.matching("nodes/proxy") == []
+    [looked_up] = furnished.requests.matching("nodes")
+    assert looked_up.path == f"/api/v1/nodes/{NODE}"
+
+
+@pytest.mark.asyncio
+async def test_where_a_node_is_is_asked_once(kubelets: DirectKubelets, furnished: StandInCluster) -> None:
+    async with furnished.kubelet(NODE):
+        for _ in range(3):
+            await kubelets.read(NODE)
+
+    assert len(furnished.requests.matching("nodes/stats")) == 3
+    assert len(furnished.requests.matching("nodes")) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_moved_is_found_again(kubelets: DirectKubelets, furnished: StandInCluster) -> None:
+    async with furnished.kubelet(NODE):
+        await kubelets.read(NODE)
+    async with furnished.kubelet(NODE):
+        state, _ = await state_of_failure(kubelets)
+        assert state is SourceState.UNREACHABLE
+        await kubelets.read(NODE)
+
+    assert len(furnished.requests.matching("nodes")) == 2
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        (lambda cluster: self_signed([NODE, "127.0.0.1"]), "self-signed certificate"),
+        (lambda cluster: Authority.create("another").serving([NODE, "127.0.0.1"]), "unable to get local issuer"),
+        (lambda cluster: cluster.authority.serving([NODE, "127.0.0.9"]), "IP address mismatch"),
+        (lambda cluster: cluster.authority.serving([NODE, "127.0.0.1"], days=-1), "certificate has expired"),
+        (lambda cluster: cluster.authority.client("127.0.0.1"), "unsuitable certificate purpose"),
+    ],
+    ids=["self-signed", "another authority", "another address", "expired", "a client's"],
+)
+@pytest.mark.asyncio
+async def test_a_kubelet_that_cannot_prove_who_it_is_never_sees_the_token(
+    kubelets: DirectKubelets, furnished: StandInCluster, pair: Callable[[StandInCluster], PemPair], reason: str
+) -> None:
+    async with furnished.kubelet(NODE, pair=pair(furnished)):
+        state, message = await state_of_failure(kubelets)
+
+    assert state is SourceState.UNREACHABLE
+    assert reason in message
+    assert furnished.requests.matching("nodes/stats") == []
+
+
+@pytest.mark.asyncio
+async def test_a_self_signed_kubelet_is_read_where_somebody_said_so(
+    cluster: ClusterClient, furnished: StandInCluster
+) -> None:
+    anyone = client_context(None, verify=False)
+    unverified = access(furnished, tls=lambda: anyone)
+
+    async with (
+        furnished.kubelet(NODE, pair=self_signed(["whatever"])),
+        DirectKubelets(cluster, cluster, unverified, SystemClock()) as source,
+    ):
+        assert len((await source.read(NODE)).summary) == 1
+
+
+@pytest.mark.parametrize("name", [NODE, f"{NODE}.example.org"])
+@pytest.mark.asyncio
+async def test_the_name_may_be_another_than_the_address(
+    cluster: ClusterClient, furnished: StandInCluster, name: str
+) -> None:
+    pair = furnished.authority.serving([name])
+    by_name = access(furnished, server_name=name.replace(NODE, "{node}"))
+
+    async with (
+        furnished.kubelet(NODE, pair=pair),
+        DirectKubelets(cluster, cluster, by_name, SystemClock()) as source,
+    ):
+        assert len((await source.read(NODE)).summary) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_missing_right_is_said_with_the_resource(
+    kubelets: DirectKubelets, furnished: StandInCluster
+) -> None:
+    async with furnished.kubelet(NODE):
+        await kubelets.read(NODE)
+        furnished.access.rules.clear()
+        state, message = await state_of_failure(kubelets)
+
+    assert state is SourceState.FORBIDDEN
+    assert message == f"HTTP 403: Forbidden (user={WORKER_USER}, verb=get, resource=nodes, subresource=stats)"
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_may_not_be_looked_up(kubelets: DirectKubelets, furnished: StandInCluster) -> None:
+    furnished.access.rules.clear()
+
+    state, message = await state_of_failure(kubelets)
+
+    assert state is SourceState.FORBIDDEN
+    assert 'cannot get resource "nodes"' in message
+
+
+@pytest.mark.asyncio
+async def test_a_refused_token_is_read_again_before_anybody_hears_of_it(
+    kubelets: DirectKubelets, furnished: StandInCluster, kubeconfig: Path
+) -> None:
+    async with furnished.kubelet(NODE):
+        await kubelets.read(NODE)
+        furnished.access.tokens["rotated"] = furnished.access.tokens.pop(WORKER_TOKEN)
+        furnished.write_kubeconfig(kubeconfig, "rotated")
+
+        assert len((await kubelets.read(NODE)).summary) == 1
+
+    assert [request.user for request in furnished.requests.matching("nodes/stats")] == [
+        WORKER_USER,
+        "",
+        WORKER_USER,
+    ]
+
+
+@pytest.mark.asyncio
+async def test_a_token_that_nobody_knows_is_tried_once_more_at_most(
+    kubelets: DirectKubelets, furnished: StandInCluster
+) -> None:
+    async with furnished.kubelet(NODE):
+        await kubelets.read(NODE)
+        furnished.access.tokens.clear()
+        state, message = await state_of_failure(kubelets)
+
+    assert (state, message) == (SourceState.UNAUTHORIZED, "HTTP 401: Unauthorized")
+    assert len(furnished.requests.matching("nodes/stats")) == 2
+
+
+@pytest.mark.parametrize("shown", [None, "Basic dTpw"])
+@pytest.mark.asyncio
+async def test_without_a_token_no_kubelet_is_asked(
+    cluster: ClusterClient, furnished: StandInCluster, shown: str | None
+) -> None:
+    class Nobody:
+        authorization = shown
+
+        async def renewed_authorization(self, refused: str) -> str | None:
+            raise AssertionError(refused)
+
+    async with (
+        furnished.kubelet(NODE),
+        DirectKubelets(cluster, Nobody(), access(furnished), SystemClock()) as source,
+    ):
+        state, message = await state_of_failure(source)
+
+    assert (state, message) == (SourceState.UNAUTHORIZED, "the worker has no bearer token to show to kubelets")
+    assert furnished.requests.matching("nodes/stats") == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "state"),
+    [
+        (Fault(Trouble.ERROR, status=500), SourceState.UNREACHABLE),
+        (Fault(Trouble.ERROR, status=504), SourceState.TIMEOUT),
+        (Fault(Trouble.ERROR, status=404), SourceState.NOT_SERVED),
+        (Fault(Trouble.HTML), SourceState.INVALID),
+        (Fault(Trouble.HUGE, size_bytes=17 * 1024 * 1024), SourceState.INVALID),
+        (Fault(Trouble.HALF), SourceState.INVALID),
+        (Fault(Trouble.GZIP_BOMB), SourceState.INVALID),
+        (Fault(Trouble.RESET), SourceState.UNREACHABLE),
+    ],
+    ids=lambda value: f"{value.trouble.name} {value.status}" if isinstance(value, Fault) else "",
+)
+@pytest.mark.asyncio
+async def test_what_goes_wrong_is_a_state(
+    kubelets: DirectKubelets, furnished: StandInCluster, fault: Fault, state: SourceState
+) -> None:
+    async with furnished.kubelet(NODE):
+        with furnished.faults.on(f"kubelet/{NODE}", fault):
+            assert (await state_of_failure(kubelets))[0] is state
+
+
+@pytest.mark.parametrize("trouble", [Trouble.HELD, Trouble.DRIP])
+@pytest.mark.asyncio
+async def test_a_slow_kubelet_costs_no_more_than_its_time(
+    kubelets: DirectKubelets, furnished: StandInCluster, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_kubelets, "READ_DEADLINE_S", 0.3)
+    async with furnished.kubelet(NODE):
+        with furnished.faults.on(f"kubelet/{NODE}", Fault(trouble, delay_s=0.02)):
+            state, message = await state_of_failure(kubelets)
+
+    assert (state, message) == (SourceState.TIMEOUT, "no complete answer within 0.3 s")
+
+
+@pytest.mark.asyncio
+async def test_a_redirect_is_not_followed_with_our_token(
+    kubelets: DirectKubelets, furnished: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere(*_: object) -> web.Response:
+        return web.Response(status=302, headers={"Location": f"{furnished.url}/api"})
+
+    monkeypatch.setattr(furnished.kubelets, "summary", elsewhere)
+    async with furnished.kubelet(NODE):
+        asked = len(furnished.requests.entries)
+        state, message = await state_of_failure(kubelets)
+
+    assert (state, message) == (SourceState.INVALID, "answered with a redirect")
+    assert [request.target for request in furnished.requests.entries[asked:]] == ["nodes", "nodes/stats"]
+
+
+@pytest.mark.asyncio
+async def test_the_environments_proxy_is_not_asked(
+    cluster: ClusterClient, furnished: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+
+    async with (
+        furnished.kubelet(NODE),
+        DirectKubelets(cluster, cluster, access(furnished), SystemClock()) as source,
+    ):
+        assert len((await source.read(NODE)).summary) == 1
+
+
+@pytest.mark.parametrize("node", ["../pods", "node-a/proxy/exec", "", "NODE"])
+@pytest.mark.asyncio
+async def test_a_node_that_is_no_name_is_never_asked_for(
+    kubelets: DirectKubelets, furnished: StandInCluster, node: str
+) -> None:
+    with pytest.raises(FetchError, match="not a Kubernetes name"):
+        await kubelets.read(node)
+
+    assert furnished.requests.entries == []
+
+
+DUAL = Node(
+    (
+        NodeAddress("Hostname", "Worker-7"),
+        NodeAddress("InternalIP", "10.0.0.7"),
+        NodeAddress("InternalIP", "fd00::0007"),
+        NodeAddress("ExternalIP", "2001:db8::7"),
+    ),
+    10255,
+)
+
+
+@pytest.mark.parametrize(
+    ("types", "url"),
+    [
+        ([AddressType.INTERNAL_IP, AddressType.HOSTNAME], "https://10.0.0.7:10255/stats/summary"),
+        ([AddressType.EXTERNAL_IP, AddressType.INTERNAL_IP], "https://[2001:db8::7]:10255/stats/summary"),
+        ([AddressType.EXTERNAL_DNS, AddressType.HOSTNAME], "https://worker-7:10255/stats/summary"),
+    ],
+)
+def test_the_first_type_that_a_node_has_is_dialled(types: list[AddressType], url: str) -> None:
+    assert str(summary_url(DUAL, types)) == url
+
+
+def test_a_node_that_names_no_port_listens_where_kubelets_do() -> None:
+    node = Node((NodeAddress("InternalIP", "fd00::7"),), None)
+    assert str(summary_url(node, INTERNAL)) == "https://[fd00::7]:10250/stats/summary"
+
+
+def test_a_node_without_an_address_of_these_types() -> None:
+    with pytest.raises(FetchError, match="no address of type ExternalDNS or InternalDNS") as caught:
+        summary_url(DUAL, [AddressType.EXTERNAL_DNS, AddressType.INTERNAL_DNS])
+    assert caught.value.state is SourceState.UNREACHABLE
+
+
+@pytest.mark.parametrize("address", ["a b", "evil.example/x?", "user@host", "fe80::1%eth0", "host:80", "-"])
+def test_an_address_that_is_none_is_not_dialled(address: str) -> None:
+    with pytest.raises(FetchError, match="the node has the address") as caught:
+        summary_url(Node((NodeAddress("InternalIP", address),), None), INTERNAL)
+    assert caught.value.state is SourceState.INVALID
+
+
+@pytest.mark.asyncio
+async def test_the_whole_read_side_in_direct_mode(furnished: StandInCluster, kubeconfig: Path) -> None:
+    options = ReadOptions(kubelets=access(furnished))
+    async with furnished.kubelet(NODE), connected(Kubeconfig(str(kubeconfig)), options) as side:
+        outcomes = [await side.reader.read("team-a", "web") for _ in range(2)]
+        async with asyncio.TaskGroup() as readers:
+            for _ in range(20):
+                readers.create_task(side.reader.read("team-a", "web"))
+
+    for outcome in outcomes:
+        assert isinstance(outcome, Answer)
+        assert outcome.usage.sample is not None
+        assert [(report.name, report.state) for report in outcome.usage.sample.sources] == [("kubelet", "ok")]
+    assert len(furnished.requests.matching("nodes/stats")) == 1
+    assert furnished.requests.matching("nodes/proxy") == []
+    assert furnished.requests.matching("pods.metrics.k8s.io") == []
