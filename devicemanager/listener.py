@@ -29,7 +29,7 @@ from devicemanager.connection import Connection, Limits, PlainRequest
 from devicemanager.errors import excerpt
 from devicemanager.log_rate import RateLimitedLog
 from devicemanager.tls import ServerIdentity
-from devicemanager.tls_material import reason_of
+from devicemanager.tls_material import anchor_of, reason_of
 
 _SWEEP_S: Final = 1.0
 """How often deadlines are looked at; they are enforced at most this much late."""
@@ -302,10 +302,12 @@ class Listener:
                 memory.give_back()
 
     def _believed(self, connection: Connection) -> bool:
-        return not connection.certified or self._identity.trusts(connection.client_cas)
+        if not connection.certified or self._identity.trusts(connection.client_cas):
+            return True
+        return self._identity.trusts_anchor(_anchor_of(connection))
 
     def _client_cas_dropped(self, dropped: frozenset[bytes]) -> None:
-        """Close what may rest on a CA that has left. Which CA vouched for whom is not known: in doubt, close."""
+        """Close what rests on a CA that has left; in doubt, close."""
         affected = [one for one in self._connections if not self._believed(one)]
         self._log.info("client_ca_dropped", authorities=len(dropped), connections=len(affected))
         for connection in affected:
@@ -325,6 +327,13 @@ class Listener:
                 async with asyncio.timeout(max(0.0, timeout_s)):
                     await self._emptied.wait()
         return not self._connections
+
+
+def _anchor_of(connection: Connection) -> bytes | None:
+    """The CA that vouched for a peer; None in doubt."""
+    transport = connection.transport
+    tls = transport.get_extra_info("ssl_object") if transport is not None else None
+    return anchor_of(tls) if isinstance(tls, ssl.SSLObject) else None
 
 
 def _listen(address: str, port: int, backlog: int) -> socket.socket:

@@ -113,6 +113,10 @@ class ServerIdentity(_FollowedIdentity):
             return True
         return self.client_cas is not None and cas.members <= self.client_cas.members
 
+    def trusts_anchor(self, anchor: bytes | None) -> bool:
+        """Whether an authority, DER, is one of those believed now; None is not."""
+        return self.client_cas is not None and anchor in self.client_cas.members
+
     def on_dropped(self, callback: _Dropped) -> None:
         """Have ``callback`` called, on the event loop, with the DER of each CA that has left."""
         self._dropped.append(callback)

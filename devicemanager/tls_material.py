@@ -7,6 +7,7 @@ are built from bytes already read, so what was compared is what is served.
 import os
 import re
 import ssl
+import sys
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +17,9 @@ from devicemanager.der import not_after
 from devicemanager.errors import excerpt
 
 _PEM_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----")
+_ENCODING_DER: Final = 2
+"""As the layer below :mod:`ssl` numbers its encodings."""
+
 _READ_ATTEMPTS: Final = 3
 """A pair is two files. Between reading them the volume may be swapped, which shows in reading the first again."""
 
@@ -177,6 +181,19 @@ def _certificates(pem: bytes) -> list[bytes]:
         ValueError: A block does not hold base64.
     """
     return [ssl.PEM_cert_to_DER_cert(block.decode("ascii")) for block in _PEM_CERTIFICATE.findall(pem)]
+
+
+def anchor_of(connection: ssl.SSLObject) -> bytes | None:
+    """The authority on which the peer's verified certificate rests, DER; None where that cannot be told.
+
+    Python shows the verified chain from 3.13 on; before, only its own layer below does.
+    """
+    if sys.version_info >= (3, 13):
+        chain = connection.get_verified_chain()
+        return chain[-1] if chain else None
+    ask = getattr(getattr(connection, "_sslobj", None), "get_verified_chain", None)
+    chain = ask() if ask is not None else None
+    return bytes(chain[-1].public_bytes(_ENCODING_DER)) if chain else None
 
 
 def reason_of(error: Exception) -> str:

@@ -327,7 +327,7 @@ async def until(condition: Callable[[], bool]) -> None:
         for _ in itertools.count():
             if condition():
                 return
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
 
 
 def trust_of(authority: Authority, names: Sequence[str] = (FRONT_PROXY,)) -> FrontProxyTrust:
@@ -347,6 +347,7 @@ async def open_room(
     group: str = GROUPS[0],
     *,
     cap: int = 400,
+    reviews: int = 256,
     limits: Limits = LIMITS,
     ready: Sequence[Check] = (PING,),
     trusted: bool = True,
@@ -366,9 +367,9 @@ async def open_room(
             discovery=DiscoveryDocuments(group),
             openapi=OpenApiDocuments(group),
             authenticator=Authenticator(
-                lambda: room.trust, api, await stack.enter_async_context(Verdicts(clock)), clock
+                lambda: room.trust, api, await stack.enter_async_context(Verdicts(clock, in_flight=reviews)), clock
             ),
-            authorizer=Authorizer(api, await stack.enter_async_context(Verdicts(clock))),
+            authorizer=Authorizer(api, await stack.enter_async_context(Verdicts(clock, in_flight=reviews))),
             resources=await stack.enter_async_context(
                 resources.Resources(reader, renderer, reads, clock, metrics.observe_usages)
             ),

@@ -613,6 +613,24 @@ async def test_a_session_is_not_resumed_once_its_ca_has_left(room: Room, version
         await asyncio.to_thread(connect, session)
 
 
+async def test_a_ca_that_leaves_takes_no_connection_of_one_that_stays(room: Room) -> None:
+    room.reader.add(usage())
+    successor = Authority.create("next front proxy CA")
+    old, new = room.front_proxy.pem.certificate, successor.pem.certificate
+    room.identity.trust(TrustedCAs.parse(old + b"\n" + new))
+    headers = [("X-Remote-User", "viewer")]
+    stays = await room.connect(successor.client(FRONT_PROXY))
+    leaves = await room.connect(room.front_proxy_pair())
+    for reader, writer in (stays, leaves):
+        assert (await exchange(reader, writer, subresource(room), headers)).status == 200
+    room.identity.trust(TrustedCAs.parse(new))
+    assert (await exchange(*stays, subresource(room), headers)).status == 200
+    async with asyncio.timeout(5):
+        assert await leaves[0].read() == b""
+    for _, writer in (stays, leaves):
+        writer.close()
+
+
 async def test_rotation_with_overlap_fails_no_request(room: Room) -> None:
     """The bundle grows, the front proxy changes its certificate, the bundle shrinks; readers never notice."""
     room.reader.add(usage())
@@ -829,7 +847,31 @@ async def test_the_workers_own_metrics(room: Room) -> None:
     assert float(line) == room.identity.not_after.timestamp()
 
 
+async def test_documents_of_one_shape_refuse_other_shapes(room: Room) -> None:
+    for path in (room.prefix, f"/apis/{room.group}"):
+        answer = await room.proxied(path, headers=[("Accept", DISCOVERY_V2)])
+        assert (answer.status, answer.json["reason"]) == (406, "NotAcceptable")
+    assert (await room.proxied("/openapi/v2", method="POST")).status == 405
+
+
 # The cap.
+
+
+async def test_callers_who_cannot_be_checked_in_time_come_back(tmp_path: Path) -> None:
+    async with open_room(tmp_path, reviews=1) as room:
+        room.api.hold = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(room.proxied(subresource(room)))
+            await until(lambda: len(room.api.posts) == 1)
+            other = await room.proxied(subresource(room, "other"))
+            assert (other.status, other["Retry-After"]) == (429, "1")
+            checked = tasks.create_task(room.request(subresource(room), [("Authorization", "Bearer a")]))
+            await until(lambda: len(room.api.posts) == 2)
+            unchecked = await room.request(subresource(room), [("Authorization", "Bearer b")])
+            assert unchecked.status == 429
+            room.api.hold.set()
+        assert waiting.result().status == 404
+        assert checked.result().status == 401
 
 
 async def test_beyond_the_cap_readers_come_back_and_discovery_goes_on(tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+"""Reading what was asked for: outcomes, and who shares what."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import pytest_asyncio
+
+from devicemanager.model.usage import InstanceUsage
+from devicemanager.wire import instance_metrics
+from devicemanager.worker.apiserver.attributes import parse_attributes
+from devicemanager.worker.apiserver.concurrency import Cap
+from devicemanager.worker.apiserver.parameters import ListParameters, ReadParameters, list_parameters
+from devicemanager.worker.apiserver.rendering import Form, Renderer
+from devicemanager.worker.apiserver.resources import Resources
+from devicemanager.worker.apiserver.status import Refusal
+from devicemanager.worker.outcomes import DeadlineExceeded, ListOutcome, Unavailable
+from tests.unit.apiserver.room import GROUPS, MadeUpReader, StillClock, until, usage
+
+pytestmark = pytest.mark.asyncio
+
+PREFIX = f"/apis/{GROUPS[0]}/v1/namespaces/team-a/instancemetrics"
+ONE = parse_attributes("GET", f"{PREFIX}/web", {})
+MANY = parse_attributes("GET", PREFIX, {})
+PLAIN = ReadParameters(Form(), None)
+PINNED = {"fieldSelector": "metadata.name=web"}
+
+
+def of_list(query: dict[str, str] | None = None) -> ListParameters:
+    return list_parameters(query or {}, "")
+
+
+class Room:
+    def __init__(self) -> None:
+        self.reader = MadeUpReader()
+        self.observed: list[InstanceUsage] = []
+        renderer = Renderer(GROUPS[0], partial(instance_metrics.encode, api_group=GROUPS[0]))
+        self.resources = Resources(self.reader, renderer, Cap(), StillClock(), self.observed.extend)
+
+
+@pytest_asyncio.fixture
+async def room() -> AsyncIterator[Room]:
+    opened = Room()
+    async with opened.resources:
+        yield opened
+
+
+async def refused(coroutine: object) -> tuple[int, str]:
+    with pytest.raises(Refusal) as refusal:
+        await coroutine  # type: ignore[misc]
+    return refusal.value.failure.code, refusal.value.failure.message
+
+
+async def test_a_list_that_cannot_be_had(room: Room) -> None:
+    for query in ({}, {"timeout": "3s"}):
+        room.reader.list_result = Unavailable("Instances cannot be listed")
+        assert await refused(room.resources.list_(MANY, of_list(query))) == (503, "Instances cannot be listed")
+        room.reader.list_result = DeadlineExceeded("too slow")
+        assert await refused(room.resources.list_(MANY, of_list(query))) == (504, "Timeout: too slow")
+
+
+async def test_one_named_instance_without_figures_still_has_its_row(room: Room) -> None:
+    attributes = parse_attributes("GET", PREFIX, PINNED)
+    room.reader.outcome = Unavailable("not scheduled")
+    room.reader.list_result = ListOutcome((usage("other"), replace(usage("web"), sample=None)))
+    reply = await room.resources.list_(attributes, of_list(PINNED))
+    (item,) = json.loads(reply.body)["items"]
+    assert item["metadata"]["name"] == "web"
+    assert "sample" not in item
+
+
+async def test_lists_under_way_are_shared_and_nothing_is_kept(room: Room) -> None:
+    room.reader.add(usage())
+    room.reader.hold = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        lists = [tasks.create_task(room.resources.list_(MANY, of_list())) for _ in range(3)]
+        await until(lambda: room.reader.lists == ["team-a"])
+        room.reader.hold.set()
+    assert {task.result().body for task in lists} == {lists[0].result().body}
+    await room.resources.list_(MANY, of_list())
+    assert room.reader.lists == ["team-a", "team-a"]
+
+
+async def test_those_who_share_a_read_share_its_bytes_and_it_is_counted_once(room: Room) -> None:
+    room.reader.add(usage())
+    room.reader.hold = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        readers = [tasks.create_task(room.resources.get(ONE, PLAIN)) for _ in range(3)]
+        pretty = tasks.create_task(room.resources.get(ONE, ReadParameters(Form(pretty=True), None)))
+        await until(lambda: room.reader.reads == [("team-a", "web")])
+        room.reader.hold.set()
+    assert len({id(task.result().body) for task in readers}) == 1
+    assert pretty.result().body != readers[0].result().body
+    assert len(room.observed) == 1
+
+
+async def test_a_caller_in_a_hurry_reads_alone(room: Room) -> None:
+    room.reader.add(usage())
+    room.reader.hold = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(room.resources.get(ONE, PLAIN))
+        tasks.create_task(room.resources.get(ONE, ReadParameters(Form(), 3.0)))
+        await until(lambda: len(room.reader.reads) == 2)
+        assert sorted(room.reader.deadlines, key=str) == [3.0, None]
+        room.reader.hold.set()
+
+
+@pytest.mark.looptime
+async def test_no_reader_waits_for_ever(room: Room) -> None:
+    room.reader.hold = asyncio.Event()
+    code, message = await refused(room.resources.get(ONE, PLAIN))
+    assert code == 504
+    assert message.startswith("Timeout: ")
+    assert asyncio.get_running_loop().time() == pytest.approx(25)
