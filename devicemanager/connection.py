@@ -146,7 +146,7 @@ class Connection(web.RequestHandler):
         self.since = loop.time()
         self.retiring = False
         self._keeper = keeper
-        self._socket = accepted
+        self._socket: socket.socket | None = accepted
         self._wire: asyncio.Transport | None = None
         self._partial_bytes = 0
 
@@ -176,7 +176,7 @@ class Connection(web.RequestHandler):
         """Close now, whatever is under way."""
         if self._wire is not None:
             self._wire.abort()
-        else:
+        elif self._socket is not None:
             # In the handshake the transport is out of reach. The loop sees the end of its socket.
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -185,6 +185,7 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._wire = cast("asyncio.Transport", transport)
+        self._socket = None
         self.open = True
         self.since = self._loop.time()
         self.certified = bool(transport.get_extra_info("peercert"))
@@ -194,6 +195,7 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._keeper.forget(self)
         super().connection_lost(exc)
+        self._wire = None  # a cycle would keep the buffers of TLS until the next full garbage collection
 
     @override
     def data_received(self, data: bytes) -> None:

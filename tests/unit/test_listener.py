@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -9,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from devicemanager import memory
-from devicemanager.connection import Limits
+from devicemanager.connection import Connection, Limits
 from devicemanager.listener import Listener
 from tests.tls_peers import (
     Logged,
@@ -318,3 +319,19 @@ class TestMemory:
                 await until(lambda: not listener.connections)
             await until(lambda: given_back)
         assert given_back == [1]
+
+
+@on_both_loops
+async def test_a_closed_connection_is_freed_at_once_without_the_garbage_collector() -> None:
+    """Otherwise each burst of connections would keep the memory of the one before."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving() as listener:
+            for _ in range(3):
+                async with connected(listener.addresses[0], client(WORKER)) as peer:
+                    await peer.get()
+            await until(lambda: not listener.connections)
+            await until(lambda: not any(isinstance(one, Connection) for one in gc.get_objects()))
+    finally:
+        gc.enable()
