@@ -1,0 +1,83 @@
+"""The programs understand every argument the chart gives them, and find every file they are pointed at."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import pytest
+
+from devicemanager.cli import COMMANDS
+from devicemanager.errors import SettingsError
+from devicemanager.flags import Settings, load
+from devicemanager.settings import LogSettings
+from tests.chart.conftest import Document, Render
+from tests.chart.installed import SERVICE_ACCOUNT, moved
+from tests.chart.test_policy import CASES, pods
+
+SECRET_KEYS = ("tls.crt", "tls.key", "ca.crt")
+NOT_BUILT = {"amd", "ascend", "cambricon", "hygon", "iluvatar", "metax", "mthreads", "thead"}
+
+
+@pytest.fixture(params=CASES)
+def rendered(request: pytest.FixtureRequest, render: Render) -> Sequence[Document]:
+    return render(**CASES[request.param])
+
+
+def files(pod: Mapping[str, Any], documents: Sequence[Document]) -> Iterator[Path]:
+    """What a container of the pod finds in its volumes, as absolute paths."""
+    config_maps = {d["metadata"]["name"]: d.get("data", {}) for d in documents if d["kind"] == "ConfigMap"}
+    (container,) = pod["containers"]
+    mounted = {mount["name"]: Path(mount["mountPath"]) for mount in container["volumeMounts"]}
+    for volume in pod["volumes"]:
+        keys = SECRET_KEYS if "secret" in volume else config_maps.get(volume.get("configMap", {}).get("name"), ())
+        yield from (mounted[volume["name"]] / key for key in keys)
+    if pod.get("automountServiceAccountToken", True):
+        yield from (SERVICE_ACCOUNT / key for key in ("token", "ca.crt"))
+
+
+def loaded(document: Document, pod: Mapping[str, Any], documents: Sequence[Document], root: Path) -> Settings:
+    """The settings of a pod's container, in a file system made of its mounts alone.
+
+    Raises:
+        SettingsError: The program would refuse to start.
+    """
+    for path in files(pod, documents):
+        place = root / path.relative_to("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    (container,) = pod["containers"]
+    name, *arguments = container["args"]
+    command = COMMANDS[name]
+    model: type[Settings] = resolve_name(command.settings)
+    environment = {
+        entry["name"]: entry.get("value", document["metadata"]["name"]) for entry in container.get("env", ())
+    }
+    return load(model, [moved(one, root) for one in arguments], environment, resolve_name(command.rules))
+
+
+def test_every_container_starts_with_the_arguments_it_is_given(
+    rendered: Sequence[Document], tmp_path: Path
+) -> None:
+    for document, pod in pods(rendered):
+        root = tmp_path / document["metadata"]["name"]
+        manufacturer = document["metadata"]["labels"].get("gpustack.ai/manufacturer")
+        if manufacturer in NOT_BUILT:
+            with pytest.raises(SettingsError) as refused:
+                loaded(document, pod, rendered, root)
+            (problem,) = refused.value.problems
+            assert f"the collector for {manufacturer} is not built yet" in problem
+        else:
+            assert isinstance(loaded(document, pod, rendered, root), LogSettings)
+
+
+def test_the_notes_warn_of_exactly_the_manufacturers_that_are_not_built() -> None:
+    from collectors.registry import MANUFACTURERS
+
+    notes = (Path(__file__).parents[2] / "charts/devicemanager/templates/NOTES.txt").read_text()
+    (built,) = re.findall(r"has \$name \(list ([^)]*)\)", notes)
+    assert set(re.findall(r'"([a-z]+)"', built)) == {
+        name for name, manufacturer in MANUFACTURERS.items() if manufacturer.built
+    } | {"simulated"}
+    assert {name for name, manufacturer in MANUFACTURERS.items() if not manufacturer.built} == NOT_BUILT
