@@ -6,6 +6,7 @@ that the :class:`ClientPolicy` lets in. Successful requests leave no line in the
 """
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -16,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from devicemanager import probes
 from devicemanager.clock import Clock
+from devicemanager.log_rate import RateLimitedLog
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.node import exposition as prometheus
 from devicemanager.node.exposition import Exposition
@@ -103,8 +105,9 @@ def build_app(
         live: Checks of ``/livez`` and its alias ``/healthz``.
         ready: Checks of ``/readyz``.
         clock: Ages the snapshot.
-        log: Where changes of a probe's verdict are said.
+        log: Where changes of a probe's verdict are said, and who was refused.
     """
+    guard = _Guard(access, RateLimitedLog(log, clock.monotonic))
     app = web.Application(client_max_size=_BODY_BYTES)
     liveness = probes.handler(Probe("livez", live, log))
     open_paths = {
@@ -119,8 +122,8 @@ def build_app(
     for path, handler in open_paths.items():
         _add(app, path, handler, _method_not_allowed)
     for path, handler in guarded_paths.items():
-        _add(app, path, _guarded(handler, access), _guarded(_method_not_allowed, access))
-    app.router.add_route(hdrs.METH_ANY, "/{path:.*}", _guarded(_not_found, access))
+        _add(app, path, guard(handler), guard(_method_not_allowed))
+    app.router.add_route(hdrs.METH_ANY, "/{path:.*}", guard(_not_found))
     return app
 
 
@@ -130,16 +133,30 @@ def _add(app: web.Application, path: str, handler: _Handler, otherwise: _Handler
     app.router.add_route(hdrs.METH_ANY, path, otherwise)
 
 
-def _guarded(handler: _Handler, access: ClientPolicy) -> _Handler:
-    if not access.certificate_required:
-        return handler
+class _Guard:
+    """Lets through whom a policy lets, and says whom not."""
 
-    async def guarded(request: web.Request) -> web.StreamResponse:
-        transport = request.transport
-        refusal = access.refusal(None if transport is None else transport.get_extra_info("peercert"))
-        return await handler(request) if refusal is None else _problem(*refusal)
+    def __init__(self, access: ClientPolicy, rated: RateLimitedLog) -> None:
+        self._access = access
+        self._rated = rated
 
-    return guarded
+    def __call__(self, handler: _Handler) -> _Handler:
+        """The same handler behind the policy."""
+        if not self._access.certificate_required:
+            return handler
+
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            transport = request.transport
+            certificate = None if transport is None else transport.get_extra_info("peercert")
+            refusal = self._access.refusal(certificate)
+            if refusal is None:
+                return await handler(request)
+            status, reason = refusal
+            shown = sorted(_names(certificate)) if certificate else []
+            self._rated.write(logging.WARNING, "client_refused", cause=reason, peer=request.remote, names=shown)
+            return _problem(status, reason)
+
+        return guarded
 
 
 def _snapshot_handler(holder: Holder, clock: Clock) -> _Handler:

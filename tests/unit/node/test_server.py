@@ -42,7 +42,9 @@ def holder(clock: SetClock) -> Holder:
     return Holder("nvidia", 15.0, "node-1", clock)
 
 
-def application(holder: Holder, clock: SetClock, access: ClientPolicy, live: tuple[Check, ...]) -> web.Application:
+def application(
+    holder: Holder, clock: SetClock, access: ClientPolicy, live: tuple[Check, ...], logged: Logged | None = None
+) -> web.Application:
     return build_app(
         holder=holder,
         exposition=Exposition(holder, lambda: datetime(2027, 1, 1, tzinfo=UTC), clock),
@@ -50,7 +52,7 @@ def application(holder: Holder, clock: SetClock, access: ClientPolicy, live: tup
         live=live,
         ready=(PING, verdict_check(holder)),
         clock=clock,
-        log=Logged().log,
+        log=(logged or Logged()).log,
     )
 
 
@@ -232,6 +234,35 @@ class TestClientPolicy:
 
 @pytest.mark.asyncio
 class TestMutualTls:
+    @pytest.mark.parametrize(
+        ("shown", "names", "reason"),
+        [
+            (None, [], "a client certificate is required"),
+            ("stranger", ["stranger", "stranger"], "the client certificate carries none of the allowed names"),
+        ],
+        ids=["nothing", "another-name"],
+    )
+    async def test_who_is_refused_is_said_once_in_a_while(
+        self, holder: Holder, clock: SetClock, shown: str | None, names: list[str], reason: str
+    ) -> None:
+        logged = Logged()
+        policy = ClientPolicy(certificate_required=True, allowed_names=frozenset({"worker"}))
+        identity = server_identity(cas(authority()))
+        context = client(None if shown is None else authority().client(shown))
+        async with (
+            Listener(
+                application(holder, clock, policy, (PING,), logged), [("127.0.0.1", 0)], identity, log=logged.log
+            ).running() as listener,
+            connected(listener.addresses[0], context) as peer,
+        ):
+            for _ in range(3):
+                await peer.get(PATH)
+            clock.monotonic_s += 11
+            await peer.get(PATH)
+        first, second = logged.events("client_refused")
+        assert first == {"log_level": "warning", "reason": reason, "peer": "127.0.0.1", "names": names}
+        assert second == {**first, "left_out": 2}
+
     @pytest.mark.parametrize(
         ("shown", "status"),
         [(None, 401), ("worker", 200), ("stranger", 403)],
