@@ -164,6 +164,9 @@ async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
     decoder = _decoder(response.headers.get("Content-Encoding", "identity"))
     body = bytearray()
     async for chunk in response.content.iter_any():
+        if decoder and decoder.eof:
+            # The decoder would keep all that follows, and copy it with each chunk.
+            raise FetchError(SourceState.INVALID, "the compressed body goes on after its end")
         room = limit_bytes - len(body)
         try:
             body += decoder.decompress(chunk, room + 1) if decoder else chunk

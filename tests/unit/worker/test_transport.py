@@ -145,6 +145,30 @@ async def test_an_endless_body_is_cut_at_the_limit(session: aiohttp.ClientSessio
 
 
 @pytest.mark.asyncio
+async def test_what_follows_a_compressed_body_is_not_taken_in(
+    session: aiohttp.ClientSession, start_peer: StartPeer
+) -> None:
+    taken_bytes = 0
+
+    async def go_on_for_ever(request: web.Request) -> web.StreamResponse:
+        nonlocal taken_bytes
+        response = web.StreamResponse(headers={"Content-Encoding": "gzip"})
+        await response.prepare(request)
+        await response.write(gzip.compress(b"{}"))
+        while True:
+            await response.write(b"x" * 65536)
+            taken_bytes += 65536
+
+    peer = await start_peer(go_on_for_ever)
+
+    with pytest.raises(FetchError, match="goes on after its end") as caught:
+        await ask(session, peer.make_url("/"), deadline_s=5)
+
+    assert caught.value.state is SourceState.INVALID
+    assert taken_bytes < 16 << 20  # what the sockets hold, and no more
+
+
+@pytest.mark.asyncio
 async def test_a_slow_drip_ends_at_the_deadline(session: aiohttp.ClientSession, start_peer: StartPeer) -> None:
     gone = asyncio.Event()
 
