@@ -3,7 +3,8 @@
 Both servers listen through this. Beside what ``asyncio`` and aiohttp do, it
 
 * gives each handshake the identity's current TLS context, so that a rotated certificate or CA holds from the next
-  connection on, and closes the connections that a CA vouched for when that CA leaves;
+  connection on; closes the connections that a CA vouched for when that CA leaves, and those that could show no
+  certificate when the first CA comes;
 * bounds connections in all and per peer, and makes room by giving up whichever has waited longest for its peer: in
   the handshake, for a request, or idle between two. A connection with a request under way is never given up, and a
   new one, a probe's for example, is always let in while any other waits;
@@ -92,6 +93,7 @@ class Listener:
         self._retiring = False
         self._stopped = asyncio.Event()
         identity.on_dropped(self._client_cas_dropped)
+        identity.on_first(self._client_cas_came)
 
     @property
     def connections(self) -> frozenset[Connection]:
@@ -175,7 +177,7 @@ class Listener:
     # What a connection tells its keeper.
 
     def opened(self, connection: Connection) -> None:
-        """Take a connection whose handshake succeeded, unless its CA has left meanwhile."""
+        """Take a connection whose handshake succeeded, unless the CAs that it was made with are out of date."""
         if not self._believed(connection):
             connection.force_close()
 
@@ -215,7 +217,8 @@ class Listener:
             if connection is None:
                 accepted.close()
             else:
-                self._handshakes.create_task(self._handshake(connection, accepted))
+                # The context of this very moment: the connection remembers whose certificates it accepts.
+                self._handshakes.create_task(self._handshake(connection, accepted, self._identity.context))
 
     def _listen_again(self, listening: socket.socket) -> None:
         if listening in self._sockets:
@@ -252,12 +255,12 @@ class Listener:
         self.forget(connection)
         connection.abort()
 
-    async def _handshake(self, connection: Connection, accepted: socket.socket) -> None:
+    async def _handshake(self, connection: Connection, accepted: socket.socket, context: ssl.SSLContext) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,
                 accepted,
-                ssl=self._identity.context,
+                ssl=context,
                 ssl_handshake_timeout=self.limits.handshake_s,
                 ssl_shutdown_timeout=_TLS_SHUTDOWN_S,
             )
@@ -302,16 +305,27 @@ class Listener:
                 memory.give_back()
 
     def _believed(self, connection: Connection) -> bool:
-        if not connection.certified or self._identity.trusts(connection.client_cas):
+        """Whether a handshake now would take the peer for the same as the one that it had."""
+        if not connection.certified:
+            return connection.client_cas is not None or self._identity.client_cas is None
+        if self._identity.trusts(connection.client_cas):
             return True
         return self._identity.trusts_anchor(_anchor_of(connection))
 
     def _client_cas_dropped(self, dropped: frozenset[bytes]) -> None:
         """Close what rests on a CA that has left; in doubt, close."""
+        affected = self._close_disbelieved()
+        self._log.info("client_ca_dropped", authorities=len(dropped), connections=affected)
+
+    def _client_cas_came(self) -> None:
+        """Close what was made before: a front proxy there would stay anonymous for as long as it keeps asking."""
+        self._close_disbelieved()
+
+    def _close_disbelieved(self) -> int:
         affected = [one for one in self._connections if not self._believed(one)]
-        self._log.info("client_ca_dropped", authorities=len(dropped), connections=len(affected))
         for connection in affected:
             connection.retire()
+        return len(affected)
 
     # Stopping.
 

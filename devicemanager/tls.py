@@ -89,6 +89,7 @@ class ServerIdentity(_FollowedIdentity):
         self.client_cas = None if self._followed_cas is None else _value(self._followed_cas)
         self._expiry = _ExpiryWarning("serving", clock, log)
         self._dropped: list[_Dropped] = []
+        self._first: list[Callable[[], None]] = []
         self._context = server_context(self.pair, self.client_cas)
 
     @property
@@ -121,16 +122,23 @@ class ServerIdentity(_FollowedIdentity):
         """Have ``callback`` called, on the event loop, with the DER of each CA that has left."""
         self._dropped.append(callback)
 
+    def on_first(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called, on the event loop, when client CAs are believed after a time without any."""
+        self._first.append(callback)
+
     def trust(self, client_cas: TrustedCAs | None) -> None:
         """Believe these CAs from now on, for new handshakes; for a server whose CAs do not come from a file."""
-        left = frozenset() if self.client_cas is None else self.client_cas.members
+        before, self.client_cas = self.client_cas, client_cas
+        left = frozenset() if before is None else before.members
         if client_cas is not None:
             left -= client_cas.members
-        self.client_cas = client_cas
         self._context = server_context(self.pair, client_cas)
         if left:
             for callback in self._dropped:
                 callback(left)
+        if before is None and client_cas is not None:
+            for first in self._first:
+                first()
 
     @override
     async def refresh(self) -> None:

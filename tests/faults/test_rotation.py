@@ -30,6 +30,7 @@ from tests.tls_peers import (
     on_both_loops,
     refused,
     rsa_pair,
+    server_identity,
     until,
     write_pair,
 )
