@@ -226,6 +226,43 @@ async def test_a_dropped_ca_closes_the_connections_it_vouched_for_and_no_other(s
     assert [line["connections"] for line in site.logged.events("client_ca_dropped")] == [2]
 
 
+@contextlib.asynccontextmanager
+async def without_cas() -> AsyncIterator[tuple[Listener, ServerIdentity]]:
+    """A server that learns only later whose certificates to ask for, as the worker does."""
+    identity = server_identity(None)
+    async with Listener(guarded(), [("127.0.0.1", 0)], identity, log=Logged().log).running() as listener:
+        yield listener, identity
+
+
+@on_both_loops
+async def test_the_first_ca_closes_connections_that_were_not_asked_for_a_certificate() -> None:
+    worker = client(OLD.client("worker"))
+    async with without_cas() as (listener, identity), connected(listener.addresses[0], worker) as early:
+        assert (await early.get()).status == 401  # nobody asked for its certificate
+        identity.trust(cas(OLD))
+
+        assert await early.closed() == b""
+        async with (
+            connected(listener.addresses[0], worker) as late,
+            connected(listener.addresses[0], client()) as anonymous,
+        ):
+            assert [(await one.get()).status for one in (late, anonymous)] == [200, 401]
+            identity.trust(cas(OLD, NEW))
+
+            assert [(await one.get()).status for one in (late, anonymous)] == [200, 401]
+
+
+@on_both_loops
+async def test_a_handshake_begun_before_the_first_ca_came_is_made_again() -> None:
+    async with without_cas() as (listener, identity), connected(listener.addresses[0], None) as slow:
+        await until(lambda: listener.connections)  # accepted with the context that asks for no certificate
+        identity.trust(cas(OLD))
+        with contextlib.suppress(OSError):
+            await slow.writer.start_tls(client(OLD.client("worker")), server_hostname=SERVER_NAMES[0])
+            slow.send()
+        assert await slow.closed() == b""
+
+
 @on_both_loops
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
 async def test_a_dropped_ca_is_out_also_with_a_session_made_before(site: Site, version: ssl.TLSVersion) -> None:
