@@ -195,7 +195,7 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._keeper.forget(self)
         super().connection_lost(exc)
-        self._wire = None  # a cycle would keep the buffers of TLS until the next full garbage collection
+        self._wire = None  # with it go the buffers of TLS, however long this object is still referred to
 
     @override
     def data_received(self, data: bytes) -> None:
