@@ -57,7 +57,7 @@ class WorkerMetrics:
             under_way
         )
         Gauge(
-            f"{_PREFIX}_certificate_not_after_seconds",
+            f"{_PREFIX}_certificate_not_after_timestamp_seconds",
             "When the serving certificate ends, in seconds since 1970.",
             registry=self._registry,
         ).set_function(lambda: not_after().timestamp())

@@ -843,7 +843,7 @@ async def test_the_workers_own_metrics(room: Room) -> None:
     labels = '{code="200",resource="instances/metrics",verb="get"}'
     assert f"devicemanager_worker_request_duration_seconds_count{labels} 1.0" in text
     assert 'devicemanager_worker_source_outcomes_total{source="device-manager",state="stale"} 1.0' in text
-    (line,) = re.findall(r"^devicemanager_worker_certificate_not_after_seconds (.*)$", text, re.MULTILINE)
+    (line,) = re.findall(r"^devicemanager_worker_certificate_not_after_timestamp_seconds (.*)$", text, re.MULTILINE)
     assert float(line) == room.identity.not_after.timestamp()
 
 
