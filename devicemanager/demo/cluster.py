@@ -183,10 +183,17 @@ class StandInCluster:
         return InstanceUids(uid, self._add_pod(spec, uid) if spec.node else None)
 
     def add_device_manager(
-        self, node: str, manufacturer: str, address: str, port: int = objects.DEVICE_MANAGER_PORT
+        self,
+        node: str,
+        manufacturer: str,
+        address: str,
+        port: int = objects.DEVICE_MANAGER_PORT,
+        namespace: str = SYSTEM_NAMESPACE,
     ) -> str:
         """A Ready device manager's pod that says it listens there; returns its name."""
-        pod = objects.device_manager_pod(node, manufacturer, self.make_uid(), self._created(), address, port)
+        pod = objects.device_manager_pod(
+            node, manufacturer, self.make_uid(), self._created(), address, port, namespace
+        )
         self.store.put("pods", pod)
         return str(pod["metadata"]["name"])
 

@@ -195,11 +195,17 @@ def instance_pod(spec: InstanceSpec, instance_uid: str, uid: str, created: datet
 
 
 def device_manager_pod(
-    node_name: str, manufacturer: str, uid: str, created: datetime, address: str, port: int = DEVICE_MANAGER_PORT
+    node_name: str,
+    manufacturer: str,
+    uid: str,
+    created: datetime,
+    address: str,
+    port: int = DEVICE_MANAGER_PORT,
+    in_namespace: str = SYSTEM_NAMESPACE,
 ) -> JsonObject:
     """A device manager's pod: one for each manufacturer on a node, with its HTTPS port named."""
     name = f"device-manager-{manufacturer}-{uid[:5]}"
-    pod = _running_pod(name, SYSTEM_NAMESPACE, uid, created, node_name, address, ("device-manager",))
+    pod = _running_pod(name, in_namespace, uid, created, node_name, address, ("device-manager",))
     pod["metadata"]["labels"] = {
         "app.kubernetes.io/component": "device-manager",
         "app.kubernetes.io/name": "gpustack-device-manager",

@@ -37,6 +37,11 @@ DEFAULT_PORT: Final = 32443
 READ_DEADLINE_S: Final = 3.0
 CONNECTIONS: Final = 256
 
+CLOSED: Final = (
+    "it closed the connection without an answer, as for a certificate of ours that it does not accept; "
+    "its log says handshake_refused then"
+)
+
 _OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 
 Place: TypeAlias = tuple[str, str]
@@ -141,7 +146,11 @@ class DeviceManagers:
         node, manufacturer = place
         async with within(READ_DEADLINE_S):
             device_manager = await self._located(node, manufacturer)
-            received = await exchange(self._session, self._request(device_manager), self._clock)
+            try:
+                received = await exchange(self._session, self._request(device_manager), self._clock)
+            except aiohttp.ServerDisconnectedError as error:
+                # In TLS 1.3 a server judges our certificate after the handshake; asyncio passes no alert on.
+                raise FetchError(SourceState.UNREACHABLE, CLOSED) from error
         if received.status != 200:
             raise FetchError(_state_of(received.status), f"HTTP {received.status}", status=received.status)
         try:

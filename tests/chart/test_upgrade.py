@@ -1,20 +1,18 @@
 """What an upgrade finds in the cluster, and what it makes of it: certificates kept, renewed, and handed over."""
 
 import base64
-import os
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
 
-from tests.chart.api import HeldObjects, serving
+from tests.chart.api import serving
 from tests.chart.binaries import Helm
-from tests.chart.conftest import CHART, NAMESPACE, RELEASE, ChartError, Document, documents, run
+from tests.chart.conftest import ChartError, Document
+from tests.chart.upgrades import PREFIX, let_time_pass, name, pem, upgrade
 
-PREFIX = "devicemanager.gpustack.ai"
 LEAVES = ("device-manager-tls", "worker-tls", "worker-client-tls")
 
 
@@ -24,37 +22,6 @@ def helm(helms: Sequence[Helm], request: pytest.FixtureRequest) -> Helm:
     return helms[index]
 
 
-def upgrade(helm: Helm, cluster: HeldObjects, home: Path, *flags: str) -> Mapping[str, Document]:
-    """What an upgrade against ``cluster`` makes of Secrets and APIService; the Secrets then stay there."""
-    text = run(
-        helm,
-        "template",
-        RELEASE,
-        str(CHART),
-        "--namespace",
-        NAMESPACE,
-        "--dry-run=server",
-        "--disable-openapi-validation",
-        "--kube-apiserver",
-        cluster.url,
-        *flags,
-        environment={**os.environ, "HOME": str(home), "KUBECONFIG": os.devnull},
-    )
-    made = {d["metadata"]["name"]: d for d in documents(text) if d["kind"] in {"Secret", "APIService"}}
-    for document in made.values():
-        if document["kind"] == "Secret":
-            cluster.keep(document, release=(RELEASE, NAMESPACE))
-    return made
-
-
-def name(suffix: str) -> str:
-    return f"{RELEASE}-devicemanager-{suffix}"
-
-
-def pem(document: Document, key: str) -> bytes:
-    return base64.b64decode(document["data"][key])
-
-
 def signed_by(leaf: Document, issuer_pem: bytes) -> bool:
     certificate = x509.load_pem_x509_certificate(pem(leaf, "tls.crt"))
     try:
@@ -62,14 +29,6 @@ def signed_by(leaf: Document, issuer_pem: bytes) -> bool:
     except Exception:  # noqa: BLE001 - any refusal is the answer "no"
         return False
     return True
-
-
-def let_time_pass(cluster: HeldObjects, suffix: str, remaining: timedelta, *, key: str = "not-after-epoch") -> None:
-    """The Secret's recorded end, as if it were ``remaining`` from now."""
-    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{name(suffix)}"
-    end = datetime.now(UTC) + remaining
-    annotations: dict[str, Any] = cluster.objects[path]["metadata"]["annotations"]
-    annotations[f"{PREFIX}/{key}"] = str(int(end.timestamp()))
 
 
 def test_an_upgrade_keeps_every_certificate(helm: Helm, tmp_path: Path) -> None:

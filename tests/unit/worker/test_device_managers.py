@@ -15,6 +15,7 @@ import pytest_asyncio
 from aiohttp import web
 from typing_extensions import override
 
+from devicemanager.certificates import Authority
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.demo.cluster import StandInCluster
 from devicemanager.errors import DocumentError, FetchError
@@ -243,6 +244,23 @@ async def test_a_certificate_for_another_name_is_refused(
     await other.stop()
 
     assert caught.value.state is SourceState.UNREACHABLE
+
+
+@pytest.mark.asyncio
+async def test_a_client_certificate_that_is_not_accepted_is_named_as_what_it_may_be(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer, tmp_path: Path
+) -> None:
+    stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", device_manager.port)
+    Authority.create("another").client("worker").write(tmp_path / "stranger")
+    context = await asyncio.to_thread(device_manager.client_context)
+    context.load_cert_chain(tmp_path / "stranger" / "tls.crt", tmp_path / "stranger" / "tls.key")
+
+    async with following(cluster, lambda: context) as managers:
+        with pytest.raises(FetchError, match="a certificate of ours that it does not accept") as caught:
+            await managers.read(PLACE)
+
+    assert caught.value.state is SourceState.UNREACHABLE
+    assert device_manager.requests == []
 
 
 @pytest.mark.asyncio
