@@ -53,7 +53,7 @@ class Record:
         """Whether a card of this tick cannot say who it is, so that the bus should be asked."""
         if tick is None or not tick.readings:
             return False
-        return anonymous(tick.readings, [suspect.reading for suspect in self._suspects.skipped], count)
+        return anonymous(tick.readings, self._suspects.readings, count)
 
     def complete(self, tick: Round, count: int, addresses: Sequence[str]) -> None:
         """A tick has come to its end; ``count`` cards exist."""
@@ -78,6 +78,7 @@ class Record:
         if setback.state is CollectorState.NO_DEVICES and not has_read:
             self._no_devices(setback.detail)
             return
+        self._none_since_s = None
         self._verdict.consecutive_failures += 1
         status = self._verdict.give(setback.state, setback.detail)
         if unfinished is not None and has_read:
@@ -92,8 +93,8 @@ class Record:
 
     def delay_s(self) -> float:
         """How long to wait after a failure: by the rule, and where cards can be read, until their next tick."""
-        in_grace = self._none_since_s is not None and bool(self._known)
-        readable = in_grace or self._readable_since_s is not None
+        # That there is no card is a sample too; taken less often, it would be stale most of the time.
+        readable = self._none_since_s is not None or self._readable_since_s is not None
         delay_s = backoff.delay_s(self._setbacks, self._period_s, readable=readable)
         if self._readable_since_s is None:
             return delay_s
@@ -109,9 +110,13 @@ class Record:
         unreached: Unreached,
     ) -> None:
         self._readable_since_s = tick.started_monotonic_s
-        suspects = [suspect.reading for suspect in self._suspects.skipped]
         readings = assemble(
-            tick.readings, suspects, count=count, known=self._known, bus_addresses=addresses, unreached=unreached
+            tick.readings,
+            self._suspects.readings,
+            count=count,
+            known=self._known,
+            bus_addresses=addresses,
+            unreached=unreached,
         )
         self._known = remember(readings)
         duration_s = self._clock.monotonic() - tick.started_monotonic_s

@@ -60,8 +60,9 @@ def assemble(
     Returns:
         In the library's order, cards that it no longer counts last; ids are unique.
     """
-    by_index = {reading.card.index: reading for reading in suspects if count is None or reading.card.index < count}
-    by_index |= read
+    by_index = {reading.card.index: reading for reading in suspects} | dict(read)
+    if count is not None:  # a process before this one may have counted more
+        by_index = {index: reading for index, reading in by_index.items() if index < count}
     for index in range(count or 0):
         by_index.setdefault(index, Reading.unreadable(Card(index), UNCLAIMED.reason, UNCLAIMED.fault))
     present = identify([by_index[index] for index in sorted(by_index)], known, bus_addresses)

@@ -87,6 +87,14 @@ class Suspects:
         self._by_index.clear()
 
     @property
+    def readings(self) -> tuple[Reading, ...]:
+        """How they are all listed in a sample in which they were not read, by index.
+
+        One that has just answered alone is among them: the process that still skips it goes on for another sample.
+        """
+        return tuple(self._by_index[index].reading for index in sorted(self._by_index))
+
+    @property
     def skipped(self) -> tuple[Suspect, ...]:
         """Those that are not to be touched by the common sample, by index."""
         return tuple(self._by_index[i] for i in sorted(self._by_index) if not self._by_index[i].on_trial)

@@ -17,11 +17,11 @@ def delay_s(failures: int, period_s: float, *, readable: bool) -> float:
     Args:
         failures: Samples failed since the last good one, at least 1.
         period_s: Seconds between samples.
-        readable: Whether the last sample attempted had a card that answered.
+        readable: Whether the last attempt gave a sample, be it that there is no card.
 
     Returns:
         1 s, or the period where that is shorter, doubled with each further failure up to 60 s, and below 2 periods
-        while any card can be read.
+        while there are samples.
     """
     longest = min(LONGEST_S, _READABLE_PERIODS * period_s) if readable else LONGEST_S
     first = min(FIRST_S, period_s)

@@ -14,6 +14,7 @@ from devicemanager.node.holder import Holder
 from devicemanager.node.record import Record, Setback
 from devicemanager.node.round import Round
 from devicemanager.node.suspects import Suspects
+from devicemanager.rules.freshness import is_stale
 
 PERIOD_S = 15.0
 
@@ -185,6 +186,45 @@ def test_cards_that_come_back_in_time_were_never_away() -> None:
     desk.fail(CollectorState.NO_DEVICES)
     assert len(desk.sample.readings) == 1
     assert desk.logged == ["ok"]
+
+
+def test_no_cards_after_another_failure_are_waited_for_anew() -> None:
+    desk = Desk()
+    desk.good(0)
+    held = desk.sample
+    desk.fail(CollectorState.NO_DEVICES)
+    desk.clock.pass_s(4 * PERIOD_S)
+    desk.fail(CollectorState.DRIVER_NOT_LOADED)
+    desk.clock.pass_s(PERIOD_S)
+    desk.fail(CollectorState.NO_DEVICES)
+    assert desk.sample is held
+
+
+def test_that_there_is_no_card_does_not_go_stale_for_want_of_asking() -> None:
+    desk = Desk()
+    for _ in range(20):
+        desk.fail(CollectorState.NO_DEVICES)
+        desk.clock.pass_s(desk.record.delay_s())
+        assert not is_stale(desk.holder.age_s(desk.clock.s), int(PERIOD_S))
+
+
+def test_a_library_that_goes_after_it_counted_no_card_is_asked_ever_less_often() -> None:
+    desk = Desk()
+    for _ in range(20):
+        desk.fail(CollectorState.NO_DEVICES)
+    desk.fail(CollectorState.LIBRARY_MISSING)
+    assert desk.record.delay_s() == 60
+
+
+def test_a_card_that_answered_alone_keeps_its_reason_until_it_is_read_with_the_others() -> None:
+    desk = Desk()
+    desk.good(0, 1)
+    desk.suspects.blame(Card(1, "GPU-1"), Reason.TIMEOUT, "did not answer", desk.clock.s)
+    desk.suspects.let_back(desk.suspects.skipped[0])
+    desk.record.complete(desk.tick(0), 2, ())
+    assert [reading.unhealthy_reason for reading in desk.sample.readings] == [None, "did not answer"]
+    desk.good(0, 1)
+    assert [reading.unhealthy_reason for reading in desk.sample.readings] == [None, None]
 
 
 def test_a_collector_that_flaps_is_logged_once_a_minute() -> None:

@@ -57,6 +57,12 @@ def test_a_card_that_nobody_mentioned_is_listed_all_the_same() -> None:
     assert sample([read(0)], count=2) == [("GPU-0", 5), ("index:1", Reason.TRANSIENT_DRIVER_ERROR)]
 
 
+def test_cards_that_an_earlier_process_read_and_that_are_no_longer_counted_are_lost() -> None:
+    """Two processes read one tick, and in between the library found other cards behind the same indexes."""
+    rows = sample([read(0, "GPU-1"), read(1, "GPU-2"), read(2, "GPU-2")], count=2, known_=known(0, 1, 2))
+    assert rows == [("GPU-1", 5), ("GPU-2", 5), ("GPU-0", Reason.LOST)]
+
+
 def test_known_cards_that_left_come_last() -> None:
     rows = sample([read(0, "GPU-9")], count=1, known_=known(0, 1))
     assert rows == [("GPU-9", 5), ("GPU-0", Reason.LOST), ("GPU-1", Reason.LOST)]

@@ -46,6 +46,7 @@ def test_a_card_that_answered_alone_is_on_trial_and_trusted_after_a_few_samples(
     suspects.let_back(suspect)
     assert suspects.may_rejoin([3])
     assert suspects.skipped == ()
+    assert suspects.readings == (suspect.reading,)
     assert suspects.next is None
     for _ in range(TRIAL_SAMPLES - 1):
         assert suspects.answered([1, 2, 3]) == ()
