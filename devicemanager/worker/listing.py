@@ -1,4 +1,4 @@
-"""All Instances at once: one list of them, one of their pods, and one read of each peer on each node.
+"""Many Instances at once: one list of them, one of their pods, and one read of each peer on each of their nodes.
 
 A node that does not answer costs its own rows their figures, and adds a warning; metrics.k8s.io is not asked, since
 that would be one request for each pod.
@@ -14,7 +14,7 @@ from devicemanager.model.usage import InstanceUsage, SourceState
 from devicemanager.rules.merge import ALLOCATION
 from devicemanager.wire.instances import Instance
 from devicemanager.worker.deadlines import Countdown, Deadlines
-from devicemanager.worker.outcomes import DeadlineExceeded, ListOutcome, ListResult, Unavailable
+from devicemanager.worker.outcomes import Choose, DeadlineExceeded, ListOutcome, ListResult, Unavailable
 from devicemanager.worker.sources import Sources, assemble, of_pod
 from devicemanager.worker.transport import attempt
 from devicemanager.worker.workloads import Missing, Name, Workload, Workloads, workload
@@ -34,16 +34,19 @@ async def read_all(
     sources: Sources,
     clock: Clock,
     namespace: str | None,
+    choose: Choose | None,
     left: Countdown,
     deadlines: Deadlines,
 ) -> ListResult:
-    """Every Instance of a namespace, or of all for None; see :meth:`~devicemanager.worker.outcomes.Reader.list`."""
+    """The Instances of a namespace, or of all for None; see :meth:`~devicemanager.worker.outcomes.Reader.list`."""
     listed = await attempt(workloads.all(namespace, deadline_s=left.at_most(deadlines.api_s)))
     if isinstance(listed, FetchError):
         message = f"Instances cannot be listed: {listed.state}: {listed.message}"
         return DeadlineExceeded(message) if left.over else Unavailable(message)
     instances, pods, version = listed
-    rows = [(each, workload(each, pods.get(name))) for name, each in sorted(instances.items())]
+    ordered = [each for _, each in sorted(instances.items())]
+    chosen = ordered if choose is None else choose(ordered)
+    rows = [(each, workload(each, pods.get((each.namespace, each.name)))) for each in chosen]
     measured = await _measured(
         [row for _, row in rows if isinstance(row, Workload)], sources, clock, left, deadlines
     )

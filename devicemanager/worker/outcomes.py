@@ -1,10 +1,11 @@
 """How a read ended, as values: each carries the HTTP status that a caller of the API would get."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias
 
 from devicemanager.model.usage import InstanceUsage
+from devicemanager.wire.instances import Instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,9 @@ class ListOutcome:
     absences: Mapping[str, str] = field(default_factory=dict)
 
 
+Choose: TypeAlias = Callable[[Sequence[Instance]], Sequence[Instance]]
+"""Of the Instances there are, by namespace and name, those to be measured and answered, in that order."""
+
 ListResult: TypeAlias = ListOutcome | Unavailable | DeadlineExceeded
 
 
@@ -76,6 +80,14 @@ class Reader(Protocol):
         """
         ...
 
-    async def list(self, namespace: str | None = None, *, deadline_s: float | None = None) -> ListResult:
-        """Every Instance of a namespace, or of all for None, each with its sample. Never raises, as ``read``."""
+    async def list(
+        self, namespace: str | None = None, *, choose: Choose | None = None, deadline_s: float | None = None
+    ) -> ListResult:
+        """The Instances of a namespace, or of all, each with its sample. Never raises, as ``read``.
+
+        Args:
+            namespace: None for all. One that Kubernetes would refuse is empty, as it is there.
+            choose: Which of them; of the others nothing is read but their objects. None for every one.
+            deadline_s: As for ``read``.
+        """
         ...

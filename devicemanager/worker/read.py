@@ -15,7 +15,9 @@ from devicemanager.worker.cluster import is_name
 from devicemanager.worker.deadlines import DEADLINES, Countdown, Deadlines
 from devicemanager.worker.outcomes import (
     Answer,
+    Choose,
     DeadlineExceeded,
+    ListOutcome,
     ListResult,
     NotFound,
     Outcome,
@@ -62,9 +64,15 @@ class InstanceReader(Reader):
                 return await self._measured(work, left)
 
     @override
-    async def list(self, namespace: str | None = None, *, deadline_s: float | None = None) -> ListResult:
+    async def list(
+        self, namespace: str | None = None, *, choose: Choose | None = None, deadline_s: float | None = None
+    ) -> ListResult:
         left = Countdown(self._whole_s(deadline_s))
-        return await listing.read_all(self._workloads, self._sources, self._clock, namespace, left, self._deadlines)
+        if namespace is not None and not is_name(namespace):
+            return ListOutcome(())
+        return await listing.read_all(
+            self._workloads, self._sources, self._clock, namespace, choose, left, self._deadlines
+        )
 
     def _whole_s(self, deadline_s: float | None) -> float:
         whole_s = self._deadlines.whole_s

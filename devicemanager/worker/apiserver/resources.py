@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import InstanceUsage, SourceState
+from devicemanager.wire.instances import Instance
 from devicemanager.worker.apiserver import status, warning_headers
 from devicemanager.worker.apiserver.attributes import Attributes
 from devicemanager.worker.apiserver.concurrency import AtCapacityError, Cap
+from devicemanager.worker.apiserver.paging import Page
 from devicemanager.worker.apiserver.parameters import LONGEST_DEADLINE_S, ListParameters, ReadParameters
 from devicemanager.worker.apiserver.rendering import Continuation, Form, Renderer
 from devicemanager.worker.apiserver.selectors import Selection
@@ -30,6 +32,8 @@ from devicemanager.worker.outcomes import (
     Unavailable,
 )
 from devicemanager.worker.shared_reads import SharedReads
+
+Item = TypeVar("Item", Instance, InstanceUsage)
 
 _BUSY: Final = "too many reads are under way; try again in a moment"
 
@@ -53,6 +57,35 @@ class _Shared:
 
     outcome: Outcome
     plain: Reply | None = field(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A list that callers may share.
+
+    Attributes:
+        namespace: None for all.
+        selection: Which objects of it.
+        page: Which part of those.
+    """
+
+    namespace: str | None
+    selection: Selection
+    page: Page
+
+    def part(self, items: Iterable[Item]) -> tuple[list[Item], Continuation]:
+        """What is wanted of these, and what is left behind it."""
+        selected = [item for item in items if self.selection.matches(item.namespace, item.name, item.labels)]
+        part, following, remaining = self.page.cut(selected)
+        return part, Continuation() if following is None else Continuation(following.encode(), remaining)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A list, and what is left behind it."""
+
+    result: ListResult
+    continuation: Continuation
 
 
 class Resources:
@@ -80,7 +113,7 @@ class Resources:
         self._clock = clock
         self._observe = observe
         self._reads: SharedReads[tuple[str, str], _Shared] = SharedReads(self._read, clock, max_age_s=0)
-        self._lists: SharedReads[str | None, ListResult] = SharedReads(self._list, clock, max_age_s=0)
+        self._lists: SharedReads[_Wanted, _Listed] = SharedReads(self._list, clock, max_age_s=0)
         self._entered = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -118,10 +151,8 @@ class Resources:
             Refusal: With what went wrong.
         """
         with self._slot():
-            usages, warnings = await self._selected(attributes, parameters)
-        page, next_page, remaining = parameters.page.cut(usages)
-        continuation = Continuation(next_page.encode(), remaining) if next_page is not None else Continuation()
-        body = self._renderer.many(page, parameters.form, self._clock.now(), continuation)
+            usages, continuation, warnings = await self._selected(attributes, parameters)
+        body = self._renderer.many(usages, parameters.form, self._clock.now(), continuation)
         return Reply(body, parameters.form.representation.encoding, _headers(warnings))
 
     def _one(self, shared: _Shared, usage: InstanceUsage, form: Form) -> Reply:
@@ -135,25 +166,27 @@ class Resources:
 
     async def _selected(
         self, attributes: Attributes, parameters: ListParameters
-    ) -> tuple[Sequence[InstanceUsage], Sequence[str]]:
-        """What a list selects, and what it lacks. A list of one named Instance reads nothing of the others."""
+    ) -> tuple[Sequence[InstanceUsage], Continuation, Sequence[str]]:
+        """What a list selects, and what it lacks. Nothing is read of what it does not select."""
+        wanted = _Wanted(attributes.namespace or None, parameters.selection, parameters.page)
         if attributes.namespace and attributes.name:
             shared = await self._shared(attributes, parameters.deadline_s)
             match shared.outcome:
                 case Answer(usage):
-                    return _matching([usage], parameters.selection), warning_headers.of_usage(usage)
+                    usages, continuation = wanted.part([usage])
+                    return usages, continuation, warning_headers.of_usage(usage)
                 case NotFound():
-                    return [], []
+                    return [], Continuation(), []
                 case _:
                     pass  # it exists and has no figures: only the list knows how to show that
-        result = await self._listed(attributes, parameters.deadline_s)
-        match result:
+        listed = await self._listed(attributes, wanted, parameters.deadline_s)
+        match listed.result:
             case Unavailable(message):
                 raise Refusal(status.service_unavailable(attributes, message))
             case DeadlineExceeded(message):
                 raise Refusal(status.timed_out(attributes, message))
             case outcome:
-                return _matching(outcome.items, parameters.selection), outcome.warnings
+                return outcome.items, listed.continuation, outcome.warnings
 
     async def _shared(self, attributes: Attributes, deadline_s: float | None) -> _Shared:
         """A caller in more of a hurry than we are reads alone: its read must give up the slow sources sooner."""
@@ -166,12 +199,11 @@ class Resources:
         except FetchError as error:
             raise Refusal(_failure(attributes, error)) from error
 
-    async def _listed(self, attributes: Attributes, deadline_s: float | None) -> ListResult:
-        namespace = attributes.namespace or None
+    async def _listed(self, attributes: Attributes, wanted: _Wanted, deadline_s: float | None) -> _Listed:
         if deadline_s is not None:
-            return await self._reader.list(namespace, deadline_s=deadline_s)
+            return await self._list(wanted, deadline_s)
         try:
-            return await self._lists.read(namespace, deadline_s=LONGEST_DEADLINE_S)
+            return await self._lists.read(wanted, deadline_s=LONGEST_DEADLINE_S)
         except FetchError as error:
             raise Refusal(_failure(attributes, error)) from error
 
@@ -180,8 +212,16 @@ class Resources:
         self._observe_outcome(outcome)
         return _Shared(outcome)
 
-    async def _list(self, namespace: str | None) -> ListResult:
-        return await self._reader.list(namespace)
+    async def _list(self, wanted: _Wanted, deadline_s: float | None = None) -> _Listed:
+        continuation = Continuation()
+
+        def choose(instances: Sequence[Instance]) -> Sequence[Instance]:
+            nonlocal continuation
+            chosen, continuation = wanted.part(instances)
+            return chosen
+
+        result = await self._reader.list(wanted.namespace, choose=choose, deadline_s=deadline_s)
+        return _Listed(result, continuation)
 
     def _observe_outcome(self, outcome: Outcome) -> None:
         if isinstance(outcome, Answer):
@@ -201,10 +241,6 @@ def _failure(attributes: Attributes, error: FetchError) -> Failure:
     if error.state is SourceState.TIMEOUT:
         return status.timed_out(attributes, error.message)
     return status.internal_error(error.message)
-
-
-def _matching(usages: Iterable[InstanceUsage], selection: Selection) -> list[InstanceUsage]:
-    return [usage for usage in usages if selection.matches(usage.namespace, usage.name, usage.labels)]
 
 
 def _headers(warnings: Iterable[str]) -> tuple[str, ...]:

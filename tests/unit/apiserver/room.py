@@ -33,6 +33,7 @@ from devicemanager.probes import PING, Check, Probe
 from devicemanager.tls import ServerIdentity
 from devicemanager.tls_material import Pair, TrustedCAs
 from devicemanager.wire import instance_metrics
+from devicemanager.wire.instances import Instance
 from devicemanager.worker.apiserver import resources
 from devicemanager.worker.apiserver.authentication import Authenticator
 from devicemanager.worker.apiserver.authorization import Authorizer
@@ -45,7 +46,7 @@ from devicemanager.worker.apiserver.request_header import FrontProxyTrust
 from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from devicemanager.worker.apiserver.server import ApiServer, Parts
 from devicemanager.worker.apiserver.verdicts import Verdicts
-from devicemanager.worker.outcomes import Answer, ListOutcome, ListResult, NotFound, Outcome, Reader
+from devicemanager.worker.outcomes import Answer, Choose, ListOutcome, ListResult, NotFound, Outcome, Reader
 from devicemanager.worker.program import LIMITS
 
 GROUPS = ("worker.gpustack.ai", "metrics.example.org")
@@ -136,6 +137,7 @@ class MadeUpReader(Reader):
     warnings: tuple[str, ...] = ()
     reads: list[tuple[str, str]] = field(default_factory=list)
     lists: list[str | None] = field(default_factory=list)
+    measured: list[InstanceUsage] = field(default_factory=list)
     deadlines: list[float | None] = field(default_factory=list)
     hold: asyncio.Event | None = None
     error: Exception | None = None
@@ -154,14 +156,23 @@ class MadeUpReader(Reader):
         return NotFound(f"secret words about {namespace}/{name}") if found is None else Answer(found)
 
     @override
-    async def list(self, namespace: str | None = None, *, deadline_s: float | None = None) -> ListResult:
+    async def list(
+        self, namespace: str | None = None, *, choose: Choose | None = None, deadline_s: float | None = None
+    ) -> ListResult:
         self.lists.append(namespace)
         self.deadlines.append(deadline_s)
         await self._held()
         if self.list_result is not None:
             return self.list_result
-        items = [one for key, one in sorted(self.usages.items()) if namespace in (None, key[0])]
-        return ListOutcome(tuple(items), self.warnings)
+        there = [
+            Instance(one.namespace, one.name, one.uid, labels=one.labels)
+            for key, one in sorted(self.usages.items())
+            if namespace in (None, key[0])
+        ]
+        chosen = there if choose is None else choose(there)
+        items = tuple(self.usages[one.namespace, one.name] for one in chosen)
+        self.measured.extend(items)
+        return ListOutcome(items, self.warnings)
 
     async def _held(self) -> None:
         if self.hold is not None:

@@ -17,7 +17,7 @@ from devicemanager.worker.apiserver.parameters import ListParameters, ReadParame
 from devicemanager.worker.apiserver.rendering import Form, Renderer
 from devicemanager.worker.apiserver.resources import Resources
 from devicemanager.worker.apiserver.status import Refusal
-from devicemanager.worker.outcomes import DeadlineExceeded, ListOutcome, Unavailable
+from devicemanager.worker.outcomes import DeadlineExceeded, Unavailable
 from tests.unit.apiserver.room import GROUPS, MadeUpReader, StillClock, until, usage
 
 pytestmark = pytest.mark.asyncio
@@ -65,11 +65,38 @@ async def test_a_list_that_cannot_be_had(room: Room) -> None:
 async def test_one_named_instance_without_figures_still_has_its_row(room: Room) -> None:
     attributes = parse_attributes("GET", PREFIX, PINNED)
     room.reader.outcome = Unavailable("not scheduled")
-    room.reader.list_result = ListOutcome((usage("other"), replace(usage("web"), sample=None)))
+    room.reader.add(usage("other"), replace(usage("web"), sample=None))
     reply = await room.resources.list_(attributes, of_list(PINNED))
     (item,) = json.loads(reply.body)["items"]
     assert item["metadata"]["name"] == "web"
     assert "sample" not in item
+    assert [one.name for one in room.reader.measured] == ["web"]
+
+
+async def test_a_list_reads_only_what_its_selectors_and_its_page_take(room: Room) -> None:
+    room.reader.add(*(usage(name) for name in "abcde"))
+    query = {"labelSelector": "app in (b,c,d)", "limit": "2"}
+    for deadline in ({}, {"timeout": "3s"}):
+        room.reader.measured.clear()
+        first = json.loads((await room.resources.list_(MANY, of_list(query | deadline))).body)["metadata"]
+        assert first["remainingItemCount"] == 1
+        assert [one.name for one in room.reader.measured] == ["b", "c"]
+        await room.resources.list_(MANY, of_list(query | deadline | {"continue": first["continue"]}))
+        assert [one.name for one in room.reader.measured] == ["b", "c", "d"]
+
+
+async def test_different_lists_under_way_are_not_shared(room: Room) -> None:
+    room.reader.add(usage("a"), usage("b"))
+    room.reader.hold = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        lists = [
+            tasks.create_task(room.resources.list_(MANY, of_list({"labelSelector": f"app={name}"})))
+            for name in "ab"
+        ]
+        await until(lambda: len(room.reader.lists) == 2)
+        room.reader.hold.set()
+    names = [[item["metadata"]["name"] for item in json.loads(one.result().body)["items"]] for one in lists]
+    assert names == [["a"], ["b"]]
 
 
 async def test_lists_under_way_are_shared_and_nothing_is_kept(room: Room) -> None:

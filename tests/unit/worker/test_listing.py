@@ -123,6 +123,27 @@ async def test_one_namespace_asks_only_for_that(here: World) -> None:
     assert found.resource_version is None
 
 
+async def test_nothing_is_read_of_those_that_are_not_chosen(here: World) -> None:
+    here.cluster.on(kubelet_path("node-0"), FetchError(SourceState.UNREACHABLE, "HTTP 500", status=500))
+
+    found = listed(await here.reader.list(choose=lambda there: [one for one in there if one.node_name == "node-1"]))
+
+    assert {item.node_name for item in found.items} == {"node-1"}
+    assert len(found.items) == 4
+    assert (found.warnings, dict(found.absences)) == ((), {})
+    asked = {path for path, script in here.cluster.scripts.items() if script.asked}
+    assert asked == {INSTANCES, PODS, kubelet_path("node-1")}
+    assert [place for place, script in here.device_managers.scripts.items() if script.asked] == [
+        ("node-1", "nvidia")
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "..", "../nodes", "team-a/pods", "UPPER"])
+async def test_what_is_no_namespace_holds_nothing(here: World, name: str) -> None:
+    assert listed(await here.reader.list(name)).items == ()
+    assert here.cluster.scripts[INSTANCES].asked == []
+
+
 async def test_a_node_that_does_not_answer_costs_its_rows_their_figures(here: World) -> None:
     here.cluster.scripts[kubelet_path("node-1")].takes_s = 1e6
     loop = asyncio.get_running_loop()
@@ -200,13 +221,6 @@ async def test_without_the_custom_resource_it_is_unavailable(here: World) -> Non
     here.cluster.on(INSTANCES, NO_SUCH_API)
 
     assert isinstance(await here.reader.list(), Unavailable)
-
-
-async def test_a_namespace_that_is_none_is_unavailable_and_nothing_is_asked(here: World) -> None:
-    result = await here.reader.list("../nodes")
-
-    assert isinstance(result, Unavailable)
-    assert here.cluster.scripts[INSTANCES].asked == []
 
 
 async def test_time_that_runs_out_while_listing(here: World) -> None:
