@@ -69,10 +69,10 @@ def parse_trust(data: Mapping[str, str]) -> FrontProxyTrust:
     trust = FrontProxyTrust(
         ca_pem=ca_pem,
         allowed_names=_names(data, "requestheader-allowed-names"),
-        username_headers=_names(data, "requestheader-username-headers"),
-        uid_headers=_names(data, "requestheader-uid-headers"),
-        group_headers=_names(data, "requestheader-group-headers"),
-        extra_prefixes=tuple(prefix.lower() for prefix in _names(data, "requestheader-extra-headers-prefix")),
+        username_headers=_headers(data, "requestheader-username-headers"),
+        uid_headers=_headers(data, "requestheader-uid-headers"),
+        group_headers=_headers(data, "requestheader-group-headers"),
+        extra_prefixes=tuple(prefix.lower() for prefix in _headers(data, "requestheader-extra-headers-prefix")),
     )
     if not trust.username_headers:
         raise DocumentError("requestheader-username-headers names no header")
@@ -89,7 +89,13 @@ def _names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
         raise DocumentError(f"{key} is not JSON") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DocumentError(f"{key} is not a list of strings")
-    return tuple(name for name in names if name)
+    # Empty ones stay: a list of nothing but an empty name allows no certificate, where an empty list allows any.
+    return tuple(names)
+
+
+def _headers(data: Mapping[str, str], key: str) -> tuple[str, ...]:
+    """Names of headers, or prefixes; an empty one would name none, or every one."""
+    return tuple(name for name in _names(data, key) if name)
 
 
 def user_from_headers(headers: Headers, trust: FrontProxyTrust) -> User | None:

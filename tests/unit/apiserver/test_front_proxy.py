@@ -48,6 +48,20 @@ def test_no_names_allow_any(names: str | None) -> None:
     assert parse_trust(data).allows("anybody")
 
 
+def test_an_empty_name_allows_nobody_and_an_empty_header_names_none() -> None:
+    trust = parse_trust(
+        {
+            **DATA,
+            "requestheader-allowed-names": '[""]',
+            "requestheader-group-headers": '["", "X-Remote-Group"]',
+            "requestheader-extra-headers-prefix": '[""]',
+        }
+    )
+    assert not trust.allows("anybody")
+    assert trust.group_headers == ("X-Remote-Group",)
+    assert trust.extra_prefixes == ()
+
+
 @pytest.mark.parametrize(
     "change",
     [
