@@ -1,6 +1,6 @@
 """What a metrics.k8s.io answer says a pod uses, and when it says nothing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -20,7 +20,7 @@ def pod_usage(
     pod_created_at: datetime | None,
     states: Mapping[str, ContainerState] = NO_STATES,
 ) -> PodUsage | SourceFailure:
-    """The pod's usage: the sums over its containers that have not ended, absent when any of them is.
+    """The pod's usage: the sums over its containers that have not ended, absent when any of them is, or is missing.
 
     Args:
         metrics: The answer.
@@ -35,14 +35,16 @@ def pod_usage(
     if pod_created_at is not None and metrics.timestamp < pod_created_at:
         return SourceFailure(SourceState.UNKNOWN_POD, "metrics.k8s.io only knows an earlier pod of this name")
     live = [entry for entry in metrics.containers if states.get(entry.name) is not ContainerState.ENDED]
-    cpu = _sum(entry.cpu_nanocores for entry in live)
-    memory = _sum(entry.memory_bytes for entry in live)
+    listed = {entry.name for entry in metrics.containers}
+    missing = any(state is ContainerState.RUNNING and name not in listed for name, state in states.items())
+    gap = (Reason.NOT_YET,) if missing else ()
+    cpu = _sum((*(entry.cpu_nanocores for entry in live), *gap))
+    memory = _sum((*(entry.memory_bytes for entry in live), *gap))
     measured = not (isinstance(cpu, Reason) and isinstance(memory, Reason))
     return PodUsage(cpu, memory, _NO_DISK, _NO_DISK, measured_at=metrics.timestamp if measured else None)
 
 
-def _sum(figures: Iterable[Figure]) -> Figure:
-    figures = tuple(figures)
+def _sum(figures: Sequence[Figure]) -> Figure:
     reasons = [figure for figure in figures if isinstance(figure, Reason)]
     if reasons or not figures:
         return min(reasons, key=PRECEDENCE.index, default=Reason.NOT_REPORTED)

@@ -52,6 +52,21 @@ def test_an_ended_container_leaves_the_sums() -> None:
     assert (usage.cpu_nanocores, usage.memory_working_set_bytes) == (1, 10)
 
 
+def test_a_container_that_runs_and_is_missing_makes_the_sums_absent() -> None:
+    states = {"c0": ContainerState.RUNNING, "c1": ContainerState.RUNNING, "c2": ContainerState.WAITING}
+    usage = pod_usage(metrics((1, 10)), pod_created_at=None, states=states)
+    assert isinstance(usage, PodUsage)
+    assert (usage.cpu_nanocores, usage.memory_working_set_bytes) == (Reason.NOT_YET, Reason.NOT_YET)
+    assert usage.measured_at is None
+    invalid = pod_usage(metrics((Reason.INVALID_DATA, 10)), pod_created_at=None, states=states)
+    assert isinstance(invalid, PodUsage)
+    assert invalid.cpu_nanocores is Reason.INVALID_DATA
+    del states["c1"]
+    whole = pod_usage(metrics((1, 10)), pod_created_at=None, states=states)
+    assert isinstance(whole, PodUsage)
+    assert (whole.cpu_nanocores, whole.memory_working_set_bytes) == (1, 10)
+
+
 def test_without_a_figure_nothing_was_measured() -> None:
     usage = pod_usage(metrics((Reason.INVALID_DATA, Reason.INVALID_DATA)), pod_created_at=None)
     assert isinstance(usage, PodUsage)
