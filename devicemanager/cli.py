@@ -5,11 +5,12 @@ codes: 0 done, 1 nothing could be read or a part ended unexpectedly, 2 wrong usa
 """
 
 import asyncio
+import contextlib
 import difflib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Final
@@ -148,13 +149,34 @@ def _run(command: Command, settings: Settings) -> int:
         from uvloop import new_event_loop as new_loop
     except ImportError:
         new_loop = asyncio.new_event_loop
-    run = resolve_name(command.run)
+    with _without_system_authorities():
+        run = resolve_name(command.run)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         code: int = runner.run(run(settings))
         if command.serves:
             signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
             signal.alarm(_LEFT_OVER_S)
     return code
+
+
+@contextlib.contextmanager
+def _without_system_authorities() -> Iterator[None]:
+    """Spare what is imported the reading of every authority that the system trusts, 2 MiB and 60 ms of each start.
+
+    aiohttp fills a context with them as it is imported. Nothing of ours asks through that one: each connection is
+    given a context of its own, made later.
+    """
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+    given = {name: os.environ.pop(name, None) for name in names}  # noqa: TID251 - not a setting, and put back
+    os.environ.update(dict.fromkeys(names, os.devnull))  # noqa: TID251
+    try:
+        yield
+    finally:
+        for name, value in given.items():
+            if value is None:
+                del os.environ[name]  # noqa: TID251
+            else:
+                os.environ[name] = value  # noqa: TID251
 
 
 def _refuse(program: str, problems: Sequence[str]) -> int:

@@ -36,6 +36,17 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
 
+_WHAT_IS_TRUSTED = """
+import json, os, sys
+os.environ["SSL_CERT_FILE"] = sys.argv[1]
+os.environ.pop("SSL_CERT_DIR", None)
+from devicemanager import cli
+with cli._without_system_authorities():
+    from aiohttp.connector import _SSL_CONTEXT_VERIFIED as verified
+print(json.dumps([len(verified.get_ca_certs()), os.environ["SSL_CERT_FILE"], "SSL_CERT_DIR" in os.environ]))
+"""
+
+
 def run(code: str, argument: str) -> object:
     done = subprocess.run([sys.executable, "-c", code, argument], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -51,8 +62,11 @@ def test_every_module_can_be_imported_first() -> None:
 @pytest.mark.parametrize(
     ("module", "not_loaded"),
     [
-        ("devicemanager.cli", {"kubernetes", "msgspec", "cryptography", "yaml", "pynvml", "amdsmi"}),
+        ("devicemanager.cli", {"aiohttp", "kubernetes", "msgspec", "cryptography", "yaml", "pynvml", "amdsmi"}),
         ("collectors.process", {"asyncio", "aiohttp", "pydantic", "structlog", "ssl", "pynvml", "amdsmi"}),
+        ("devicemanager.hardware", {"aiohttp"}),
+        ("devicemanager.settings", {"aiohttp"}),
+        ("devicemanager.worker_settings", {"aiohttp"}),
         ("devicemanager.rules.duration", {"asyncio", "pydantic", "structlog"}),
     ],
 )
@@ -61,3 +75,7 @@ def test_a_program_loads_only_what_it_runs(module: str, not_loaded: set[str]) ->
 
     assert isinstance(loaded, list)
     assert not_loaded.isdisjoint(loaded)
+
+
+def test_the_authorities_of_the_system_are_not_read_and_the_environment_stays_as_it_was() -> None:
+    assert run(_WHAT_IS_TRUSTED, "/given") == [0, "/given", False]
