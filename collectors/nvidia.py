@@ -115,6 +115,8 @@ class NvidiaCollector:
         self._tick += 1
         self._unknown_cards = 0
         count = self._of_the_library("nvmlDeviceGetCount", self._nvml.nvmlDeviceGetCount)
+        if count > plausibility.CARDS_LIMIT:
+            raise CollectorError(CollectorState.FAILED, f"nvmlDeviceGetCount answered {count} cards")
         if count != self._count:
             self._renumber(count)
         return iter([known.card for known in self._known[:count]])

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NoReturn
 
 from collectors import lines, registry, text
@@ -25,6 +26,7 @@ from collectors.pacing import next_due_s
 from devicemanager.errors import CollectorError, SettingsError, excerpt
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
 from devicemanager.rules.duration import parse_duration
+from devicemanager.rules.plausibility import CARDS_LIMIT
 
 EXIT_USAGE: Final = 2
 _PR_SET_PDEATHSIG: Final = 1
@@ -132,9 +134,11 @@ def _read_all(collector: Collector, selection: Selection) -> list[Reading]:
 
 
 def _counted(collector: Collector) -> tuple[Card, ...]:
-    cards = tuple(collector.cards())
+    cards = tuple(islice(collector.cards(), CARDS_LIMIT + 1))
     if not cards:
         raise CollectorError(CollectorState.NO_DEVICES, "the library is in order and counts no card")
+    if len(cards) > CARDS_LIMIT:
+        raise CollectorError(CollectorState.FAILED, f"the library counts more than {CARDS_LIMIT} cards")
     return cards
 
 

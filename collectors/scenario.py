@@ -15,12 +15,10 @@ from typing import Any, Final
 from collectors.scenario_table import Table
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.rules.plausibility import CARDS_LIMIT
 
 FIGURES: Final = ("memory", "memoryUsed", "cores", "temperature", "power")
 """Figures that a scenario can make absent, spelled as on the collector's lines."""
-
-CARDS_LIMIT: Final = 1024
-"""No node holds more; a typing error should not make the collector write for minutes."""
 
 _FAILURES: Final = (
     CollectorState.LIBRARY_MISSING,

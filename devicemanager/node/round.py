@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from devicemanager.model.accelerator import Card, Reading, Reason
 from devicemanager.rules.device_ids import is_provisional
 from devicemanager.rules.identity import identify
-from devicemanager.wire.collector_lines import CARDS_LIMIT
+from devicemanager.rules.plausibility import CARDS_LIMIT
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 from devicemanager.model.accelerator import Card, Reading, Reason
 from devicemanager.rules import backoff
-from devicemanager.wire.collector_lines import CARDS_LIMIT
+from devicemanager.rules.plausibility import CARDS_LIMIT
 
 TRIAL_SAMPLES: Final = 3
 

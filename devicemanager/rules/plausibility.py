@@ -9,6 +9,9 @@ from typing import Final
 
 from devicemanager.model.accelerator import Figure, Reason
 
+CARDS_LIMIT: Final = 1024
+"""More cards than any node has, partitions that count as cards included. As many fit the snapshot's 4 MiB."""
+
 MEMORY_BYTES_LIMIT: Final = 1 << 50
 """1 PiB; no card is near it, and every sum of cards below it stays exact in a 64-bit JSON reader."""
 

@@ -12,14 +12,12 @@ from typing import Final, NoReturn, TypeAlias
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
 from devicemanager.rules import plausibility
+from devicemanager.rules.plausibility import CARDS_LIMIT
 
 LINE_LIMIT_BYTES: Final = 64 << 10
 """The longest line that is read. A reading takes about 400 bytes."""
 
 VERSION: Final = 1
-
-CARDS_LIMIT: Final = 1024
-"""More cards than any node has, partitions that count as cards included. As many fit the snapshot's 4 MiB."""
 
 _TEXT_LIMIT: Final = 256
 

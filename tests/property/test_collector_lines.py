@@ -9,7 +9,8 @@ from collectors import lines
 from devicemanager.errors import CollectorError, DocumentError
 from devicemanager.model.accelerator import Card, CollectorState, Figure, Reading, Reason
 from devicemanager.rules import plausibility
-from devicemanager.wire.collector_lines import CARDS_LIMIT, Announced, End, Failed, Hello, Line, Read, decode
+from devicemanager.rules.plausibility import CARDS_LIMIT
+from devicemanager.wire.collector_lines import Announced, End, Failed, Hello, Line, Read, decode
 
 words = st.text(st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1, max_size=60)
 reasons = st.sampled_from(Reason)

@@ -5,6 +5,7 @@
  * tests/standins/nvml.py writes it. One line each:
  *
  *   cards 2                                  how many cards nvmlDeviceGetCount counts
+ *   count 4294967295                         what it says instead, which need not be true
  *   driver 590.48.01                         what nvmlSystemGetDriverVersion says
  *   card 0 uuid GPU-1                        a value of a card; the keys are listed below
  *   card 0 field 186 87000                   a value for nvmlDeviceGetFieldValues
@@ -85,6 +86,7 @@ struct rule {
 static struct device cards[CARDS], migs[CARDS][SLOTS];
 static struct rule rules[RULES];
 static int rule_count, card_count, sessions;
+static unsigned said_count; /* what nvmlDeviceGetCount says */
 static char *driver;
 
 static long long now_us(void) {
@@ -136,6 +138,7 @@ static void forget_all(void) {
   }
   for (int i = 0; i < rule_count; i++) free(rules[i].print);
   rule_count = card_count = 0;
+  said_count = 0;
   free(driver);
   driver = NULL;
 }
@@ -206,7 +209,8 @@ static void read_line(char *text, int line) {
   if (!*text || *text == '#') return;
   if (sscanf(text, "cards %d", &card) == 1) {
     if (card < 0 || card > CARDS) bad_scenario(line, "too many cards");
-    card_count = card;
+    said_count = (unsigned)(card_count = card);
+  } else if (sscanf(text, "count %u", &said_count) == 1) {
   } else if (!strncmp(text, "driver ", 7)) {
     set(&driver, text + 7);
   } else if (sscanf(text, "card %d %n", &card, &after) == 1 && after && card >= 0 && card < CARDS) {
@@ -362,7 +366,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) {
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
   ENTER(nvmlDeviceGetCount_v2, NULL);
-  *count = (unsigned)card_count;
+  *count = said_count;
   return SUCCESS;
 }
 

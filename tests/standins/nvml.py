@@ -27,6 +27,7 @@ class Scenario:
 
     def __init__(self, cards: int = 0) -> None:
         self.count = cards
+        self._claimed: int | None = None
         self._driver = "590.48.01"
         self._values: dict[str, str] = {}
         self._calls: list[str] = []
@@ -42,6 +43,11 @@ class Scenario:
     def counting(self, cards: int) -> Self:
         """Let the library count another number of cards."""
         self.count = cards
+        return self
+
+    def claiming(self, count: int) -> Self:
+        """Let the library say that it counts so many cards, whatever is true."""
+        self._claimed = count
         return self
 
     def driver(self, version: str) -> Self:
@@ -104,7 +110,8 @@ class Scenario:
     def text(self) -> str:
         """The scenario file."""
         values = [f"{key} {value}" for key, value in self._values.items()]
-        lines = [f"cards {self.count}", f"driver {self._driver}", *values, *self._calls]
+        claim = [] if self._claimed is None else [f"count {self._claimed}"]
+        lines = [f"cards {self.count}", *claim, f"driver {self._driver}", *values, *self._calls]
         return "\n".join(lines) + "\n"
 
     def _set(self, device: str, values: Mapping[str, Value | None]) -> Self:

@@ -88,6 +88,13 @@ class TestHealthyCards:
         sample = child.sample_where(lambda sample: sample.count == 2)
         assert [sample.readings[index]["id"] for index in (0, 1)] == ["GPU-second", "GPU-third"]
 
+    @pytest.mark.parametrize("count", [0xFFFF_FFFF, 1025])
+    def test_more_cards_than_any_node_has_are_not_believed(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, count: int
+    ) -> None:
+        nvml.play(Scenario.healthy(1).claiming(count))
+        assert nvidia().failure() == ("failed", f"nvmlDeviceGetCount answered {count} cards", 1)
+
 
 class TestOneFigureAtATime:
     @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The collector process itself: its arguments, its lines, its pacing and its end."""
 
+import itertools
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from collectors.process import Selection, sample
 from devicemanager.errors import CollectorError
@@ -74,6 +76,15 @@ class TestSample:
         assert isinstance(readings[1], dict)
         assert readings[1]["unhealthy"] == "the collector raised ZeroDivisionError"
         assert "ZeroDivisionError: vendor" in capfd.readouterr().err
+
+    def test_cards_without_end_are_not_counted_for_ever(self) -> None:
+        class Endless(Cards):
+            @override
+            def cards(self) -> Iterator[Card]:
+                return map(Card, itertools.count())
+
+        with pytest.raises(CollectorError, match="more than 1024 cards"):
+            lines_of(Endless())
 
     def test_a_driver_that_goes_away_leaves_the_sample_open(self) -> None:
         written: list[bytes] = []

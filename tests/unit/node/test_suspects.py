@@ -2,7 +2,7 @@
 
 from devicemanager.model.accelerator import Card, Reason
 from devicemanager.node.suspects import TRIAL_SAMPLES, Suspects
-from devicemanager.wire.collector_lines import CARDS_LIMIT
+from devicemanager.rules.plausibility import CARDS_LIMIT
 
 
 def accused(*indexes: int, period_s: float = 15.0) -> Suspects:
