@@ -144,6 +144,9 @@ def _start(program: str, command: Command, arguments: Sequence[str]) -> int:
 
 def _run(command: Command, settings: Settings) -> int:
     """Run to the end on the loop that needs the least memory for TLS: uvloop where it exists."""
+    if command.serves:
+        # Until it handles the signal itself: by default, the first process of a container does not end by one.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(EXIT_OK))
     new_loop: Callable[[], asyncio.AbstractEventLoop]
     try:
         from uvloop import new_event_loop as new_loop

@@ -1,6 +1,8 @@
 """The command line: which programs there are, and what their exit codes say. The programs run in tests/e2e."""
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 
@@ -150,3 +152,24 @@ def test_what_is_not_installed_is_named_with_the_way_to_get_it(capsys: pytest.Ca
 def test_a_fault_of_ours_is_not_taken_for_a_missing_package() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"devicemanager\.gone"):
         main(["_is_broken"])
+
+
+STARTING = """
+import asyncio, sys
+from devicemanager import cli
+
+async def starting(settings):
+    print("starting", flush=True)
+    await asyncio.Event().wait()
+
+cli.COMMANDS = {"start": cli.Command("Starts.", "devicemanager.flags:Settings", "__main__:starting", serves=True)}
+sys.exit(cli.main(["start"]))
+"""
+
+
+def test_a_server_that_is_told_to_end_before_it_serves_ends_at_once_with_0() -> None:
+    with subprocess.Popen([sys.executable, "-c", STARTING], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"starting\n"
+        program.terminate()
+        assert program.wait(timeout=10) == 0
