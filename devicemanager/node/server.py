@@ -170,8 +170,8 @@ def _snapshot_handler(holder: Holder, clock: Clock) -> _Handler:
         if document is not made_for:
             made_for = document
             full, unchanged = _snapshot_headers(document)
-        wanted = request.headers.get(hdrs.IF_NONE_MATCH)
-        if wanted is not None and _matches(wanted, document.etag):
+        wanted = request.headers.getall(hdrs.IF_NONE_MATCH, ())
+        if wanted and _matches(",".join(wanted), document.etag):
             response = web.Response(status=304, headers=unchanged)
         else:
             response = web.Response(body=document.body, headers=full)

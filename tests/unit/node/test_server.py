@@ -120,6 +120,12 @@ class TestSnapshot:
             assert response.headers["Cache-Control"] == "no-cache"
             assert response.headers["Age"] == "3"
 
+    async def test_a_list_may_come_in_several_headers(self, start: Start, holder: Holder, clock: SetClock) -> None:
+        holder.publish(sample(clock))
+        headers = [("If-None-Match", '"other"'), ("If-None-Match", holder.document.etag)]
+        async with (await start()).get(PATH, headers=headers) as response:
+            assert response.status == 304
+
     @pytest.mark.parametrize("wanted", ['"other"', "", "garbage"], ids=["other", "empty", "garbage"])
     async def test_another_copy_is_replaced(self, start: Start, wanted: str) -> None:
         async with (await start()).get(PATH, headers={"If-None-Match": wanted}) as response:
