@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from devicemanager.model.accelerator import Figure, Reading, Reason
-
-_MIB = 1 << 20
+from devicemanager.rules import units
 
 
 def describe(readings: Sequence[Reading]) -> str:
@@ -19,7 +18,7 @@ def _block(reading: Reading) -> str:
         f"memory {_memory(reading)}",
         f"compute {_value(reading.cores_percent, '%')}",
         f"temperature {_value(reading.temperature_celsius, '°C')}",
-        f"power {_value(reading.power_milliwatts, 'W', 1000)}",
+        f"power {_value(units.watts(reading.power_milliwatts), 'W')}",
     )
     checks = (f"check not read: {name} ({reason})" for name, reason in reading.unread_checks.items())
     health = (f"unhealthy: {reading.unhealthy_reason}" if reading.unhealthy_reason else "healthy", *checks)
@@ -32,8 +31,8 @@ def _block(reading: Reading) -> str:
 
 def _memory(reading: Reading) -> str:
     used, total = reading.memory_used_bytes, reading.memory_total_bytes
-    return f"{_value(used, 'MiB', _MIB)} used of {_value(total, 'MiB', _MIB)}"
+    return f"{_value(units.mib(used), 'MiB')} used of {_value(units.mib(total), 'MiB')}"
 
 
-def _value(figure: Figure, unit: str, divisor: int = 1) -> str:
-    return f"absent ({figure})" if isinstance(figure, Reason) else f"{figure // divisor} {unit}"
+def _value(figure: Figure, unit: str) -> str:
+    return f"absent ({figure})" if isinstance(figure, Reason) else f"{figure} {unit}"

@@ -10,7 +10,7 @@ def test_a_card_with_all_figures() -> None:
     reading = Reading(Card(0, "GPU-1", "A Card", "0000:3b:00.0"), 1024 * MIB, 1536 * 1024, 35, 40, 120_500)
     assert describe([reading]) == (
         "0  GPU-1  A Card  0000:3b:00.0\n"
-        "   memory 1 MiB used of 1024 MiB, compute 35 %, temperature 40 °C, power 120 W\n"
+        "   memory 2 MiB used of 1024 MiB, compute 35 %, temperature 40 °C, power 120 W\n"
         "   healthy\n"
     )
 
