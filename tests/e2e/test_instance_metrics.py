@@ -1,0 +1,119 @@
+"""``devicemanager instance-metrics`` where no worker answers: real programs, and real mutual TLS between them."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from devicemanager.certificates import Authority
+from devicemanager.demo.cast import (
+    AURORA,
+    DEVICE_MANAGER_NAME,
+    INSTANCES,
+    NODE,
+    WORKER_CLIENT_NAME,
+    Wardrobe,
+    serve_arguments,
+)
+from devicemanager.demo.cluster import StandInCluster
+from devicemanager.demo.programs import Program
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
+
+CHAT = INSTANCES[0]
+SOURCE = f"device-manager/{AURORA.name}"
+
+
+@pytest.fixture
+def wardrobe(tmp_path: Path) -> Wardrobe:
+    return Wardrobe(tmp_path, Authority.create("authority of the device managers"))
+
+
+@pytest_asyncio.fixture
+async def kubeconfig(stand_in_cluster: StandInCluster, wardrobe: Wardrobe, tmp_path: Path) -> AsyncIterator[Path]:
+    """A cluster with one Instance and the device manager of its card, which believes the worker alone."""
+    stand_in_cluster.add_node(NODE)
+    stand_in_cluster.add_instance(CHAT)
+    program = await Program.start("the device manager", serve_arguments(AURORA, wardrobe), os.environ)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(program.follow())
+            _, port = await program.listening()
+            stand_in_cluster.add_device_manager(NODE, AURORA.name, AURORA.address, port)
+            yield stand_in_cluster.write_kubeconfig(tmp_path / "kubeconfig")
+            await program.stop()
+    finally:
+        await program.stop()
+
+
+async def asked(kubeconfig: Path, *flags: str) -> dict[str, Any]:
+    """The sample that the command prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "devicemanager.cli", "instance-metrics", CHAT.name, "-n", CHAT.namespace),
+        *(f"--kubeconfig={kubeconfig}", "-o", "json", *flags),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    printed, noted = await process.communicate()
+    assert process.returncode == 0, noted
+    assert b"no worker answers" in noted
+    sample = json.loads(printed)["sample"]
+    assert isinstance(sample, dict)
+    return sample
+
+
+def source(sample: dict[str, Any]) -> dict[str, Any]:
+    (found,) = (entry for entry in sample["sources"] if entry["name"] == SOURCE)
+    assert isinstance(found, dict)
+    return found
+
+
+def as_client(wardrobe: Wardrobe, name: str) -> list[str]:
+    """Flags for asking device managers under this name."""
+    folder = wardrobe.folder / f"client-{name}"
+    wardrobe.authority.client(name).write(folder)
+    return [
+        f"--device-manager-ca-file={wardrobe.ca_file}",
+        f"--device-manager-client-cert-dir={folder}",
+        f"--device-manager-server-name={DEVICE_MANAGER_NAME}",
+    ]
+
+
+async def test_with_the_workers_pair_the_cards_are_read(kubeconfig: Path, wardrobe: Wardrobe) -> None:
+    flags = as_client(wardrobe, WORKER_CLIENT_NAME)
+    async with asyncio.timeout(30):
+        while source(sample := await asked(kubeconfig, *flags))["state"] == "starting":
+            pass  # its first sample is still to come
+
+    assert source(sample)["state"] == "ok"
+    (card,) = sample["accelerators"]
+    assert (card["id"], card["memoryMiB"]) == (AURORA.card(0), 81920)
+    assert 0 < card["memoryUsageMiB"] < card["memoryMiB"]
+    assert sample["cpuUsageNanoCores"] > 0
+
+
+async def test_whoever_the_device_manager_does_not_believe_is_told_so_and_gets_the_rest(
+    kubeconfig: Path, wardrobe: Wardrobe, tmp_path: Path
+) -> None:
+    stranger = Wardrobe(tmp_path / "stranger", Authority.create("another authority"))
+    stranger.folder.mkdir()
+    believed = as_client(wardrobe, "somebody-else")
+    unbelieved = [believed[0], *as_client(stranger, WORKER_CLIENT_NAME)[1:]]
+    impostor = [*as_client(stranger, WORKER_CLIENT_NAME)[:1], *believed[1:]]
+
+    for flags, states in (
+        ([], {"unauthorized"}),
+        (believed, {"forbidden"}),
+        (unbelieved, {"unreachable"}),
+        (impostor, {"unreachable"}),
+    ):
+        sample = await asked(kubeconfig, *flags)
+        assert source(sample)["state"] in states
+        assert "accelerators" not in sample
+        assert sample["cpuUsageNanoCores"] > 0
