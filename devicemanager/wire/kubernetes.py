@@ -17,14 +17,6 @@ class Document(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Base of the structs below: camel case on the wire, immutable."""
 
 
-class StatusDetails(Document, frozen=True):
-    """What an error is about."""
-
-    name: str = ""
-    group: str = ""
-    kind: str = ""
-
-
 class Status(Document, frozen=True):
     """``v1 Status``: how the API server reports an error, as a body or as a watch event of type ERROR."""
 
@@ -32,7 +24,6 @@ class Status(Document, frozen=True):
     message: str = ""
     reason: str = ""
     code: int = 0
-    details: StatusDetails | None = None
 
 
 class ListMeta(Document, frozen=True):
@@ -59,8 +50,6 @@ class WatchLine(Document, frozen=True):
 class ObjectMeta(Document, frozen=True):
     """Which object it is, and in which version."""
 
-    name: str = ""
-    namespace: str = ""
     uid: str = ""
     resource_version: str = ""
 

@@ -21,6 +21,9 @@ V = TypeVar("V")
 
 KEEP_AT_MOST: Final = 4096
 
+FLIGHTS_AT_MOST: Final = 4096
+"""Under way at once. Flights outlive those who began them, so callers who leave at once could begin any number."""
+
 _log: FilteringBoundLogger = structlog.get_logger()
 
 
@@ -82,6 +85,7 @@ class SharedReads(Generic[K, V]):
         max_age_s: Seconds for which an answer is given to others, counted from the start of its read; an answer
             exactly that old is no longer given. 0 keeps nothing: callers then only share what is in flight.
         keep_at_most: Answers kept at once; the one kept longest goes first.
+        flights_at_most: Reads under way at once; one more is refused.
     """
 
     def __init__(
@@ -91,11 +95,13 @@ class SharedReads(Generic[K, V]):
         *,
         max_age_s: float,
         keep_at_most: int = KEEP_AT_MOST,
+        flights_at_most: int = FLIGHTS_AT_MOST,
     ) -> None:
         self._fetch = fetch
         self._clock = clock
         self._max_age_s = max_age_s
         self._keep_at_most = keep_at_most
+        self._flights_at_most = flights_at_most
         self._tasks = asyncio.TaskGroup()
         self._flights: dict[K, asyncio.Task[V | FetchError]] = {}
         self._kept: dict[K, tuple[float, V]] = {}
@@ -134,6 +140,8 @@ class SharedReads(Generic[K, V]):
             return Pending(FetchError(SourceState.TIMEOUT, "no time was left to ask"), deadline_s)
         flight = self._flights.get(key)
         if flight is None:
+            if len(self._flights) >= self._flights_at_most:
+                return Pending(FetchError(SourceState.UNREACHABLE, "too many reads are under way"), deadline_s)
             self.statistics.started += 1
             flight = self._flights[key] = self._tasks.create_task(self._fly(key))
         else:

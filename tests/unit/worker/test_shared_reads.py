@@ -194,6 +194,21 @@ async def test_no_more_is_kept_than_allowed(peers: Peers) -> None:
     assert peers.asked == ["a", "b", "c", "d", "a"]
 
 
+async def test_no_more_is_under_way_than_allowed_even_when_those_who_asked_have_left(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=0, flights_at_most=2) as reads:
+        for key in "ab":
+            with pytest.raises(FetchError):
+                await reads.read(key, deadline_s=0.1)
+        with pytest.raises(FetchError, match="too many reads are under way") as caught:
+            await reads.read("c", deadline_s=5)
+        joined = await reads.read("a", deadline_s=5)
+        later = await reads.read("c", deadline_s=5)
+
+    assert caught.value.state is SourceState.UNREACHABLE
+    assert peers.asked == ["a", "b", "c"]
+    assert (joined, later) == (1, 3)
+
+
 async def test_a_read_may_be_begun_and_awaited_later(fresh: SharedReads[str, int], peers: Peers) -> None:
     loop = asyncio.get_running_loop()
     a, b = fresh.begin("a", deadline_s=5), fresh.begin("b", deadline_s=0.5)
