@@ -53,7 +53,8 @@ class Collector(Protocol):
         A card that is gone is a reading too (``Reading.unreadable``).
 
         Raises:
-            devicemanager.errors.CollectorError: The driver as a whole went away.
+            devicemanager.errors.CollectorError: The driver as a whole went away, as far as this card can tell;
+                believed when no card answers after it.
         """
         ...
 

@@ -301,6 +301,7 @@ class NvidiaCollector:
     def _refused(self, known: _Known, what: str, code: int) -> Reason:
         known.code = code
         if nvml_codes.blames_driver(code):
+            known.handle = None
             raise nvml_codes.verdict(code, f"card {known.card.index}: {what}")
         if nvml_codes.blames_card(code):
             known.handle = None

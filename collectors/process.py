@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NoReturn
@@ -84,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         collector.open()
         if for_a_person:
-            emit(text.describe(_read_all(collector, selection)).encode())
+            readings = _readings(collector, _counted(collector), selection, announce=lambda _: None)
+            emit(text.describe(list(readings)).encode())
         else:
             emit(lines.hello(options.name, os.getpid()))
             _sample_for_ever(collector, selection, emit, period_s=None if options.once else options.period)
@@ -111,10 +112,12 @@ def sample(collector: Collector, selection: Selection, emit: Emit) -> None:
     """
     cards = _counted(collector)
     pending = lines.begin()
-    for card in cards:
-        if card in selection:
-            emit(pending + lines.announcement(card))
-            pending = lines.reading(_read(collector, card))
+
+    def announce(card: Card) -> None:
+        emit(pending + lines.announcement(card))
+
+    for reading in _readings(collector, cards, selection, announce):
+        pending = lines.reading(reading)
     emit(pending + lines.end(len(cards)))
 
 
@@ -129,8 +132,29 @@ def _sample_for_ever(collector: Collector, selection: Selection, emit: Emit, per
         time.sleep(max(0.0, due_s - now_s))
 
 
-def _read_all(collector: Collector, selection: Selection) -> list[Reading]:
-    return [_read(collector, card) for card in _counted(collector) if card in selection]
+def _readings(
+    collector: Collector, cards: Iterable[Card], selection: Selection, announce: Callable[[Card], None]
+) -> Iterator[Reading]:
+    """The selected cards, each announced and then read.
+
+    Raises:
+        CollectorError: A card said that the driver as a whole went away, and none answered after it. Where another
+            one does, the fault is that card's own and costs no other card its figures.
+    """
+    gone: CollectorError | None = None
+    for card in cards:
+        if card in selection:
+            announce(card)
+            try:
+                reading = _read(collector, card)
+            except CollectorError as error:
+                gone = gone or error
+                reading = Reading.unreadable(card, Reason.TRANSIENT_DRIVER_ERROR, error.detail)
+            if reading.answered:
+                gone = None
+            yield reading
+    if gone is not None:
+        raise gone
 
 
 def _counted(collector: Collector) -> tuple[Card, ...]:

@@ -87,6 +87,18 @@ class Reading:
     unhealthy_reason: str | None = None
     unread_checks: Mapping[str, Reason] = field(default_factory=dict)
 
+    @property
+    def answered(self) -> bool:
+        """Whether the card gave any figure at all."""
+        figures = (
+            self.memory_total_bytes,
+            self.memory_used_bytes,
+            self.cores_percent,
+            self.temperature_celsius,
+            self.power_milliwatts,
+        )
+        return any(not isinstance(figure, Reason) for figure in figures)
+
     @classmethod
     def unreadable(cls, card: Card, reason: Reason, unhealthy_reason: str) -> "Reading":
         """A card that answers nothing: listed, unhealthy, every figure absent for the same reason."""

@@ -72,16 +72,17 @@ class Record:
         self._count = count
 
     def fail(self, setback: Setback, unfinished: Round | None, addresses: Sequence[str]) -> None:
-        """A process has failed, perhaps within a tick. What it had read until then is published all the same."""
+        """A process has failed, perhaps within a tick. If a card had answered until then, that is a sample too."""
         self._setbacks += 1
-        has_read = unfinished is not None and bool(unfinished.readings)
-        if setback.state is CollectorState.NO_DEVICES and not has_read:
+        if unfinished is not None and not unfinished.answered:
+            unfinished = None
+        if setback.state is CollectorState.NO_DEVICES and unfinished is None:
             self._no_devices(setback.detail)
             return
         self._none_since_s = None
         self._verdict.consecutive_failures += 1
         status = self._verdict.give(setback.state, setback.detail)
-        if unfinished is not None and has_read:
+        if unfinished is not None:
             overdue = setback.state is CollectorState.UNRESPONSIVE
             reason = Reason.TIMEOUT if overdue else Reason.TRANSIENT_DRIVER_ERROR
             fault = f"the collector failed before it came to this card: {setback.detail}"

@@ -25,6 +25,11 @@ class Round:
     started_monotonic_s: float
     readings: dict[int, Reading] = field(default_factory=dict)
 
+    @property
+    def answered(self) -> bool:
+        """Whether any card did."""
+        return any(reading.answered for reading in self.readings.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Unreached:

@@ -482,6 +482,19 @@ class TestDriver:
         assert found == state
         assert f"({code})" in detail
 
+    @pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPowerUsage"])
+    def test_one_card_that_blames_the_driver_costs_no_other_its_figures(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, function: str
+    ) -> None:
+        nvml.play(Scenario.healthy(3).call(function, 0, code=9))
+        child = nvidia()
+        for _ in range(2):
+            readings = child.sample().readings
+            assert "DRIVER_NOT_LOADED (9)" in readings[0]["unhealthy"]
+            assert [readings[index]["power"] for index in (1, 2)] == [121_500, 122_500]
+        nvml.play(Scenario.healthy(3))
+        child.sample_where(lambda sample: sample.readings[0]["power"] == 120_500)
+
     def test_unknown_from_every_card_is_the_drivers_fault(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(2))
         child = nvidia()

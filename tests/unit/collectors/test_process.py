@@ -94,6 +94,23 @@ class TestSample:
         assert b'"reading"' in b"".join(written)
         assert b'"end"' not in b"".join(written)
 
+    def test_a_card_that_blames_the_driver_while_others_answer_costs_itself(self) -> None:
+        gone = CollectorError(CollectorState.DRIVER_NOT_LOADED, "card 1 says so")
+        lines = lines_of(Cards(healthy(0), gone, healthy(2)))
+        readings = [line["reading"] for line in lines if "reading" in line]
+        assert [(r["power"], r["unhealthy"]) for r in readings if isinstance(r, dict)] == [
+            (1000, None),
+            ("transient_driver_error", "card 1 says so"),
+            (1000, None),
+        ]
+        assert lines[-1] == {"end": {"count": 3}}
+
+    def test_cards_that_all_blame_the_driver_are_believed(self) -> None:
+        gone = [CollectorError(CollectorState.DRIVER_NOT_LOADED, f"card {index} says so") for index in range(2)]
+        lost = Reading.unreadable(Card(2), Reason.LOST, "lost")
+        with pytest.raises(CollectorError, match="card 0 says so"):
+            lines_of(Cards(*gone, lost))
+
     def test_no_cards_is_no_sample(self) -> None:
         with pytest.raises(CollectorError) as caught:
             lines_of(Cards())

@@ -100,6 +100,16 @@ def test_a_failure_without_a_reading_leaves_the_sample_to_age() -> None:
     assert desk.holder.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
 
 
+def test_a_failure_after_which_no_card_has_answered_leaves_the_sample_to_age() -> None:
+    desk = Desk()
+    desk.good(0, 1)
+    held = desk.sample
+    silent = Round(desk.clock.s, {0: Reading.unreadable(Card(0, "GPU-0"), Reason.TRANSIENT_DRIVER_ERROR, "gone")})
+    desk.fail(CollectorState.DRIVER_NOT_LOADED, silent)
+    assert desk.sample is held
+    assert desk.holder.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
+
+
 def test_back_off_grows_to_a_minute_without_cards_and_resets_with_them() -> None:
     desk = Desk()
     delays = []
