@@ -4,7 +4,7 @@ Both servers listen through this. Beside what ``asyncio`` and aiohttp do, it
 
 * gives each handshake the identity's current TLS context, so that a rotated certificate or CA holds from the next
   connection on; closes the connections that a CA vouched for when that CA leaves, and those that could show no
-  certificate when the first CA comes;
+  certificate once there is a CA to show one to;
 * bounds connections in all and per peer, and makes room by giving up whichever has waited longest for its peer: in
   the handshake, for a request, or idle between two. A connection with a request under way is never given up, and a
   new one, a probe's for example, is always let in while any other waits;
@@ -149,8 +149,7 @@ class Listener:
         self.retire()
         self._stop_listening()
         for connection in list(self._connections):
-            if connection.answered or connection.busy:
-                connection.retire()
+            _end(connection)
         if not await self._empty_within(min(_NEWCOMER_GRACE_S, timeout_s)):
             for connection in list(self._connections):
                 if not connection.busy:
@@ -177,7 +176,7 @@ class Listener:
     # What a connection tells its keeper.
 
     def opened(self, connection: Connection) -> None:
-        """Take a connection whose handshake succeeded, unless the CAs that it was made with are out of date."""
+        """Take a connection whose handshake succeeded, unless its CA has left meanwhile."""
         if not self._believed(connection):
             connection.force_close()
 
@@ -305,27 +304,22 @@ class Listener:
                 memory.give_back()
 
     def _believed(self, connection: Connection) -> bool:
-        """Whether a handshake now would take the peer for the same as the one that it had."""
-        if not connection.certified:
-            return connection.client_cas is not None or self._identity.client_cas is None
-        if self._identity.trusts(connection.client_cas):
+        if not connection.certified or self._identity.trusts(connection.client_cas):
             return True
         return self._identity.trusts_anchor(_anchor_of(connection))
 
     def _client_cas_dropped(self, dropped: frozenset[bytes]) -> None:
         """Close what rests on a CA that has left; in doubt, close."""
-        affected = self._close_disbelieved()
-        self._log.info("client_ca_dropped", authorities=len(dropped), connections=affected)
-
-    def _client_cas_came(self) -> None:
-        """Close what was made before: a front proxy there would stay anonymous for as long as it keeps asking."""
-        self._close_disbelieved()
-
-    def _close_disbelieved(self) -> int:
         affected = [one for one in self._connections if not self._believed(one)]
+        self._log.info("client_ca_dropped", authorities=len(dropped), connections=len(affected))
         for connection in affected:
             connection.retire()
-        return len(affected)
+
+    def _client_cas_came(self) -> None:
+        """End what was made before: a front proxy there would stay anonymous for as long as it keeps asking."""
+        for connection in list(self._connections):
+            if connection.client_cas is None:
+                _end(connection)
 
     # Stopping.
 
@@ -341,6 +335,14 @@ class Listener:
                 async with asyncio.timeout(max(0.0, timeout_s)):
                     await self._emptied.wait()
         return not self._connections
+
+
+def _end(connection: Connection) -> None:
+    """Close after the answer under way, at once without one; a newcomer's first request is still answered."""
+    if connection.answered or connection.busy:
+        connection.retire()
+    else:
+        connection.retiring = True
 
 
 def _anchor_of(connection: Connection) -> bytes | None:

@@ -253,14 +253,21 @@ async def test_the_first_ca_closes_connections_that_were_not_asked_for_a_certifi
 
 
 @on_both_loops
-async def test_a_handshake_begun_before_the_first_ca_came_is_made_again() -> None:
-    async with without_cas() as (listener, identity), connected(listener.addresses[0], None) as slow:
-        await until(lambda: listener.connections)  # accepted with the context that asks for no certificate
+async def test_a_newcomer_gets_one_answer_from_before_the_first_ca_and_no_more() -> None:
+    worker = client(OLD.client("worker"))
+    async with (
+        without_cas() as (listener, identity),
+        connected(listener.addresses[0], None) as shaking,
+        connected(listener.addresses[0], worker) as silent,
+    ):
+        await until(
+            lambda: len(listener.connections) == 2
+        )  # accepted with the context that asks for no certificate
         identity.trust(cas(OLD))
-        with contextlib.suppress(OSError):
-            await slow.writer.start_tls(client(OLD.client("worker")), server_hostname=SERVER_NAMES[0])
-            slow.send()
-        assert await slow.closed() == b""
+        await shaking.writer.start_tls(worker, server_hostname=SERVER_NAMES[0])
+        for newcomer in (shaking, silent):
+            assert (await newcomer.get()).status == 401
+            assert await newcomer.closed() == b""
 
 
 @on_both_loops
