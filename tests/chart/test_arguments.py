@@ -13,7 +13,7 @@ from devicemanager.errors import SettingsError
 from devicemanager.flags import Settings, load
 from devicemanager.settings import LogSettings
 from tests.chart.conftest import Document, Render
-from tests.chart.installed import SERVICE_ACCOUNT, moved
+from tests.chart.installed import moved
 from tests.chart.test_policy import CASES, pods
 
 SECRET_KEYS = ("tls.crt", "tls.key", "ca.crt")
@@ -33,8 +33,14 @@ def files(pod: Mapping[str, Any], documents: Sequence[Document]) -> Iterator[Pat
     for volume in pod["volumes"]:
         keys = SECRET_KEYS if "secret" in volume else config_maps.get(volume.get("configMap", {}).get("name"), ())
         yield from (mounted[volume["name"]] / key for key in keys)
-    if pod.get("automountServiceAccountToken", True):
-        yield from (SERVICE_ACCOUNT / key for key in ("token", "ca.crt"))
+        yield from (mounted[volume["name"]] / path for path in projected(volume))
+
+
+def projected(volume: Mapping[str, Any]) -> Iterator[str]:
+    """The files of a projected volume."""
+    for source in volume.get("projected", {}).get("sources", ()):
+        for kind, what in source.items():
+            yield from [what["path"]] if kind == "serviceAccountToken" else [item["path"] for item in what["items"]]
 
 
 def loaded(document: Document, pod: Mapping[str, Any], documents: Sequence[Document], root: Path) -> Settings:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from devicemanager.worker.credentials import SERVICE_ACCOUNT
 from tests.chart.conftest import NAMESPACE, Document, Render
 
 CASES = {
@@ -70,6 +71,22 @@ def test_device_managers_hold_no_credential_of_kubernetes(rendered: Sequence[Doc
             for subject in binding["subjects"]
         ]
         assert pod["serviceAccountName"] not in bound
+
+
+def test_the_workers_token_is_for_an_hour_and_lies_where_it_looks(rendered: Sequence[Document]) -> None:
+    for document in of(rendered, "Deployment"):
+        pod = document["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        (volume,) = (v for v in pod["volumes"] if "projected" in v)
+        (mount,) = (m for m in pod["containers"][0]["volumeMounts"] if m["name"] == volume["name"])
+        assert mount["mountPath"] == str(SERVICE_ACCOUNT)
+        token, authority = volume["projected"]["sources"]
+        # 3607 would be taken for the default, which kube-apiserver stretches to a year.
+        assert token["serviceAccountToken"] == {"path": "token", "expirationSeconds": 3600}
+        assert authority["configMap"] == {
+            "name": "kube-root-ca.crt",
+            "items": [{"key": "ca.crt", "path": "ca.crt"}],
+        }
 
 
 def test_every_container_has_resources_and_probes_on_the_serving_port(rendered: Sequence[Document]) -> None:
