@@ -7,8 +7,9 @@ from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceReport, UsageSample
 from devicemanager.present import columns, figure_text, health_text, memory_text
 from devicemanager.rules.duration import format_duration
+from devicemanager.rules.freshness import sample_age_s
+from devicemanager.rules.units import millicores
 
-_NANOCORES_PER_MILLICORE: Final = 1_000_000
 _CARD_COLUMNS: Final = (
     "CARD",
     "MANUFACTURER",
@@ -29,14 +30,13 @@ def usage_text(usage: InstanceUsage, now: datetime) -> str:
 
     Args:
         usage: As read.
-        now: For the age of the sample.
+        now: For the age of a sample whose sources give none.
     """
     title = f"{usage.namespace}/{usage.name}"
     sample = usage.sample
     if sample is None:
         return f"{title}: no sample"
-    age_s = max(0, int((now - sample.timestamp).total_seconds()))
-    blocks = [f"{title}: sampled {format_duration(age_s)} ago", _figures(sample)]
+    blocks = [f"{title}: sampled {format_duration(sample_age_s(sample, now))} ago", _figures(sample)]
     if sample.accelerators:
         blocks.append(columns(_CARD_COLUMNS, map(_card_row, sample.accelerators)))
     blocks.append(columns(_SOURCE_COLUMNS, map(_source_row, sample.sources)))
@@ -46,17 +46,12 @@ def usage_text(usage: InstanceUsage, now: datetime) -> str:
 def _figures(sample: UsageSample) -> str:
     limits = sample.limits
     rows = [
-        ("CPU", _of_limit(_millicores(sample.cpu_usage_nanocores), limits.cpu_millicores, "m")),
+        ("CPU", _of_limit(millicores(sample.cpu_usage_nanocores), limits.cpu_millicores, "m")),
         ("MEMORY", _of_limit(sample.memory_working_set_mib, limits.memory_mib, " MiB")),
         ("ROOTFS", figure_text(sample.rootfs_used_mib, " MiB")),
         ("DISK", _of_limit(sample.ephemeral_storage_used_mib, limits.ephemeral_storage_mib, " MiB")),
     ]
     return columns(("FIGURE", "USED"), rows)
-
-
-def _millicores(nanocores: Figure) -> Figure:
-    """Rounded up: a busy container never reads as idle."""
-    return nanocores if isinstance(nanocores, Reason) else -(-nanocores // _NANOCORES_PER_MILLICORE)
 
 
 def _of_limit(used: Figure, limit: int | None, unit: str) -> str:

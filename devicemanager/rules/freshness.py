@@ -7,6 +7,8 @@ of the sender's own clock, and only then the reader's.
 from datetime import datetime
 from typing import Final
 
+from devicemanager.model.usage import SourceState, UsageSample
+
 DEFAULT_PERIOD_S: Final = 15
 """What a period counts as that a document does not name, or names outside 1..3600 seconds."""
 
@@ -45,6 +47,21 @@ def age_s(
     else:
         age = (now - timestamp).total_seconds()
     return max(age, 0.0)
+
+
+def sample_age_s(sample: UsageSample, now: datetime) -> int:
+    """Whole seconds since the oldest figure of a sample was measured, never negative.
+
+    The sources' own ages come first: they do not depend on how far two machines' clocks are apart.
+
+    Args:
+        sample: As answered.
+        now: The reader's wall clock, for a sample whose sources give no age.
+    """
+    ages = [
+        source.age_s for source in sample.sources if source.state == SourceState.OK and source.age_s is not None
+    ]
+    return max(ages) if ages else max(0, int((now - sample.timestamp).total_seconds()))
 
 
 def effective_period_s(period_s: int | None) -> int:

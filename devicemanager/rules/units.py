@@ -52,3 +52,8 @@ def period_seconds(period_s: float) -> int:
 def millicores_ceil(nanocores: int) -> int:
     """Billionths of a core as thousandths, rounded up."""
     return -(-nanocores // _NANOCORES_PER_MILLICORE)
+
+
+def millicores(nanocores: Figure) -> Figure:
+    """A figure in billionths of a core as thousandths, rounded up: what is busy never reads as idle."""
+    return nanocores if isinstance(nanocores, Reason) else millicores_ceil(nanocores)

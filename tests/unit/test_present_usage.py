@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.usage import (
     AcceleratorUsage,
@@ -30,7 +32,7 @@ def test_figures_cards_and_sources() -> None:
         Resources(),
         Resources(4000, 8192, None),
         (
-            SourceReport("kubelet", SourceState.OK, 3),
+            SourceReport("kubelet", SourceState.OK, 75),
             SourceReport("device-manager/nvidia", CollectorState.CRASHED, None, "ended by SIGSEGV"),
         ),
     )
@@ -48,10 +50,18 @@ def test_figures_cards_and_sources() -> None:
         "GPU-1   nvidia         0       H100   Exclusive   20480 / 81920 MiB (25 %)   "
         "40 %    <unsupported>   233 W   <permission>\n"
         "\n"
-        "SOURCE                  STATE     AGE   MESSAGE\n"
-        "kubelet                 ok        3s\n"
-        "device-manager/nvidia   crashed   -     ended by SIGSEGV"
+        "SOURCE                  STATE     AGE     MESSAGE\n"
+        "kubelet                 ok        1m15s\n"
+        "device-manager/nvidia   crashed   -       ended by SIGSEGV"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("skew_s", [-300, 300])
+def test_the_age_does_not_depend_on_the_clock_of_whoever_asks(skew_s: int) -> None:
+    sources = (SourceReport("kubelet", SourceState.OK, 3),)
+    sample = UsageSample(NOW, 1, 1, 1, 1, (), Resources(), Resources(), sources)
+    usage = InstanceUsage("team-a", "web", "uid", None, sample=sample)
+    assert usage_text(usage, NOW + timedelta(seconds=skew_s)).startswith("team-a/web: sampled 3s ago\n")
 
 
 def test_an_instance_without_a_sample_says_so() -> None:

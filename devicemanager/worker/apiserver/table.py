@@ -11,11 +11,12 @@ from typing import Final
 
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceState, UsageSample
+from devicemanager.rules.freshness import sample_age_s
+from devicemanager.rules.units import millicores
 
 UNKNOWN: Final = "<unknown>"
 NONE: Final = "<none>"
 
-_NANOCORES_PER_MILLICORE: Final = 1_000_000
 _DEVICE_MANAGER: Final = "device-manager/"
 _CARD_SOURCES: Final = (_DEVICE_MANAGER, "allocation")
 
@@ -51,7 +52,7 @@ def cells(usage: InstanceUsage, now: datetime) -> list[str]:
     count, complete = _card_count(sample)
     return [
         usage.name,
-        _of_limit(_millicores(sample.cpu_usage_nanocores), sample.limits.cpu_millicores, "m"),
+        _of_limit(millicores(sample.cpu_usage_nanocores), sample.limits.cpu_millicores, "m"),
         _of_limit(sample.memory_working_set_mib, sample.limits.memory_mib, "Mi"),
         _of_limit(sample.ephemeral_storage_used_mib, sample.limits.ephemeral_storage_mib, "Mi"),
         count,
@@ -66,14 +67,8 @@ def cells(usage: InstanceUsage, now: datetime) -> list[str]:
 
 
 def age(sample: UsageSample, now: datetime) -> str:
-    """How old the oldest figure is, as kubectl writes ages.
-
-    The sources' own ages come first: they do not depend on how far two machines' clocks are apart.
-    """
-    ages = [
-        source.age_s for source in sample.sources if source.state == SourceState.OK and source.age_s is not None
-    ]
-    return duration(max(ages) if ages else int((now - sample.timestamp).total_seconds()))
+    """How old the oldest figure is, as kubectl writes ages."""
+    return duration(sample_age_s(sample, now))
 
 
 def duration(seconds: int) -> str:
@@ -88,11 +83,6 @@ def duration(seconds: int) -> str:
         return f"{minutes}m"
     hours = minutes // 60
     return f"{hours}h" if hours < 48 else f"{hours // 24}d"
-
-
-def _millicores(nanocores: Figure) -> Figure:
-    """Rounded up, as every other figure that is counted against a limit."""
-    return nanocores if isinstance(nanocores, Reason) else -(-nanocores // _NANOCORES_PER_MILLICORE)
 
 
 def _of_limit(used: Figure, limit: int | None, unit: str) -> str:

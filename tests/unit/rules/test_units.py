@@ -50,6 +50,8 @@ def test_periods_round_up(period_s: float, expected: int) -> None:
 @pytest.mark.parametrize(("nanocores", "expected"), [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2)])
 def test_nanocores_round_up_to_millicores(nanocores: int, expected: int) -> None:
     assert units.millicores_ceil(nanocores) == expected
+    assert units.millicores(nanocores) == expected
+    assert units.millicores(Reason.NOT_YET) is Reason.NOT_YET
 
 
 def test_an_absent_size_stays_absent() -> None:
