@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, NamedTuple, NoReturn, Protocol, Self
-from urllib.parse import quote
 
 import aiohttp
 import structlog
@@ -49,8 +48,8 @@ WATCH_S: Final = 240.0
 WATCH_START_S: Final = 30.0
 """For the head of a watch's answer; an API server may fill its own cache before it sends one."""
 
-CONNECTIONS: Final = 512
-"""To the API server at once; each carries one request."""
+CONNECTIONS: Final = 1024
+"""To the API server at once; each carries one request, and what hangs must leave room for what does not."""
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
@@ -106,7 +105,7 @@ class Cluster(Protocol):
 
 
 def object_path(prefix: str, *segments: str) -> str:
-    """A path below ``prefix``; each segment a literal of ours or a Kubernetes name, quoted.
+    """A path below ``prefix``; each segment a literal of ours or a Kubernetes name, neither of which needs quoting.
 
     Raises:
         FetchError: ``not_served`` with status 404 when a segment is no name that Kubernetes gives to anything.
@@ -116,7 +115,7 @@ def object_path(prefix: str, *segments: str) -> str:
             raise FetchError(
                 SourceState.NOT_SERVED, f"{excerpt(segment, 64)!r} is not a Kubernetes name", status=404
             )
-    return "/".join([prefix.rstrip("/"), *(quote(segment, safe="") for segment in segments)])
+    return "/".join([prefix.rstrip("/"), *segments])
 
 
 def is_name(text: str) -> bool:

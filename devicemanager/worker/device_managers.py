@@ -35,7 +35,8 @@ DEFAULT_PORT: Final = 32443
 """Where a pod names no port ``https``."""
 
 READ_DEADLINE_S: Final = 3.0
-CONNECTIONS: Final = 256
+CONNECTIONS: Final = 1024
+"""At once: where a zone is down, those that hang for 3 s must leave room for those that answer."""
 
 CLOSED: Final = (
     "it closed the connection without an answer, as for a certificate of ours that it does not accept; "

@@ -33,7 +33,8 @@ DEFAULT_PORT: Final = 10250
 ADDRESS_MAX_AGE_S: Final = 600.0
 """A node keeps its address for life; one that cannot be reached is looked up again at once."""
 
-CONNECTIONS: Final = 256
+CONNECTIONS: Final = 1024
+"""At once: where a zone is down, those that hang for 4 s must leave room for those that answer."""
 
 _SUMMARY: Final = "/stats/summary"
 

@@ -3,6 +3,7 @@
 :class:`KubeletSource` is the seam for the other way to the same document, ``direct_kubelets``.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -17,7 +18,7 @@ from devicemanager.wire import kubelet_summary
 from devicemanager.wire.kubelet_summary import Summary
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.cluster import Cluster, object_path
-from devicemanager.worker.transport import Received
+from devicemanager.worker.transport import Received, within
 
 READ_DEADLINE_S: Final = 4.0
 
@@ -47,6 +48,10 @@ class NodeRead:
         return PodReading(usage, age_s)
 
 
+PROXIED_AT_ONCE: Final = 512
+"""Reads through the API server: where a zone is down, each hangs on a connection to it, which others need too."""
+
+
 class KubeletSource(Protocol):
     """A way to a node's summary."""
 
@@ -60,11 +65,14 @@ class ProxiedKubelets(KubeletSource):
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._turns = asyncio.Semaphore(PROXIED_AT_ONCE)
 
     @override
     async def read(self, node: str) -> NodeRead:
         path = object_path("/api/v1/nodes", node) + "/proxy/stats/summary"
-        return decoded(await self._cluster.fetch(path, deadline_s=READ_DEADLINE_S, limit_bytes=SUMMARY_LIMIT_BYTES))
+        async with within(READ_DEADLINE_S), self._turns:
+            received = await self._cluster.fetch(path, deadline_s=READ_DEADLINE_S, limit_bytes=SUMMARY_LIMIT_BYTES)
+        return decoded(received)
 
 
 def decoded(received: Received) -> NodeRead:

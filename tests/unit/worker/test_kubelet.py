@@ -1,5 +1,7 @@
 """A node's summary through the API server's node proxy."""
 
+import asyncio
+
 import pytest
 
 from devicemanager.clock import SystemClock
@@ -9,8 +11,11 @@ from devicemanager.demo.objects import InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.wire import pods
+from devicemanager.worker import kubelet
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.kubelet import ProxiedKubelets
+from devicemanager.worker.transport import attempt
+from tests.unit.worker.scripted import kubelet_path, world
 
 
 @pytest.mark.asyncio
@@ -88,3 +93,25 @@ async def test_a_missing_right_is_said_with_the_resource(
         await ProxiedKubelets(cluster).read("node-a")
 
     assert caught.value.state is SourceState.FORBIDDEN
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_kubelets_that_hang_take_up_a_bounded_number_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubelet, "PROXIED_AT_ONCE", 2)
+    async with world() as here:
+        for node in ("hangs-1", "hangs-2", "hangs-3"):
+            here.cluster.on(kubelet_path(node), {}, takes_s=1e6)
+        here.cluster.on(kubelet_path("well"), {"node": {}, "pods": []})
+        kubelets = ProxiedKubelets(here.cluster)
+        async with asyncio.TaskGroup() as tasks:
+            reads = [tasks.create_task(attempt(kubelets.read(f"hangs-{number}"))) for number in (1, 2, 3)]
+
+        assert [read.result().state for read in reads] == [SourceState.TIMEOUT] * 3  # type: ignore[union-attr]
+        assert asyncio.get_running_loop().time() == pytest.approx(4)
+        assert [len(here.cluster.scripts[kubelet_path(f"hangs-{number}")].asked) for number in (1, 2, 3)] == [
+            1,
+            1,
+            0,
+        ]
+        assert len((await kubelets.read("well")).summary) == 0
