@@ -8,7 +8,6 @@ point, and a binary suffix, a decimal suffix or a decimal exponent. Where the Go
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
 from typing import Final
 
 from devicemanager.errors import DocumentError, excerpt
@@ -47,11 +46,8 @@ _SCALES: Final = {
 }
 
 
-@lru_cache(maxsize=1024)
 def parse(text: str) -> Fraction:
     """The exact value of a quantity.
-
-    Remembered, because requests and limits are the same few round numbers in every pod; refusals are not.
 
     Raises:
         DocumentError: The text is no quantity (``""``, ``NaN``, ``1 Ki``, ``1KI``), or is absurdly long or large.

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from devicemanager.errors import DocumentError
@@ -151,22 +152,32 @@ def _lasting_containers(spec: Mapping[str, object]) -> Iterator[object]:
 
 def _summed(containers: tuple[object, ...], kind: str) -> Resources:
     named = [mapping(member(container, "resources", kind)) for container in containers]
-    memory, storage = _values(named, "memory"), _values(named, "ephemeral-storage")
-    cpu = _values(named, "cpu")
+    return _resources(_written(named, "cpu"), _written(named, "memory"), _written(named, "ephemeral-storage"))
+
+
+def _written(named: list[Mapping[str, object]], resource: str) -> tuple[str, ...]:
+    """Every container's quantity of a resource as it is written; empty text where that cannot be one."""
+    quantities = (json_values.quantity(entry[resource]) for entry in named if entry.get(resource) is not None)
+    return tuple(one if one is not None and len(one) <= quantity.TEXT_LIMIT else "" for one in quantities)
+
+
+@lru_cache(maxsize=1024)
+def _resources(cpu: tuple[str, ...], memory: tuple[str, ...], storage: tuple[str, ...]) -> Resources:
+    """The sums. Remembered, because most pods ask for one of few sizes, and exact arithmetic takes its time."""
+    cores, bytes_, stored = _values(cpu), _values(memory), _values(storage)
     return Resources(
-        cpu_millicores=None if cpu is None else sum(quantity.millicores_ceil(value) for value in cpu),
-        memory_mib=None if memory is None else _mib(sum(memory, Fraction())),
-        ephemeral_storage_mib=None if storage is None else _mib(sum(storage, Fraction())),
+        cpu_millicores=None if cores is None else sum(quantity.millicores_ceil(value) for value in cores),
+        memory_mib=None if bytes_ is None else _mib(sum(bytes_, Fraction())),
+        ephemeral_storage_mib=None if stored is None else _mib(sum(stored, Fraction())),
     )
 
 
-def _values(named: list[Mapping[str, object]], resource: str) -> list[Fraction] | None:
-    """Every container's quantity of a resource; None when none names it, or one of them cannot be understood."""
-    written = [json_values.quantity(entry[resource]) for entry in named if entry.get(resource) is not None]
+def _values(written: tuple[str, ...]) -> list[Fraction] | None:
+    """None when no container names the resource, or one of the quantities cannot be understood."""
     values: list[Fraction] = []
-    for quantity_text in written:
+    for text_ in written:
         try:
-            value = quantity.parse(quantity_text or "")
+            value = quantity.parse(text_)
         except DocumentError:
             return None
         if not 0 <= value <= quantity.INT64_MAX:

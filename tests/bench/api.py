@@ -71,7 +71,7 @@ def _readers_of_one(standin: Cluster, pid: int, port: int, rounds: int, report: 
     path = f"{_PREFIX}/namespaces/{NAMESPACE}/instances/instance-0/metrics"
     request, context = get(path, _HEADERS), trusting(standin.folder / "ca.crt")
     with ExitStack() as stack:
-        ours = stack.enter_context(Connections(port, context, _READERS))
+        ours = stack.enter_context(Connections(port, context, _READERS, first=get(_PREFIX, _HEADERS)))
         (body, *_) = ours.turn([request])
         minimal_pid, minimal_port = stack.enter_context(
             minimal_server(standin.folder, path, body, standin.folder / "worker")
@@ -140,7 +140,7 @@ def _discovery(standin: Cluster) -> tuple[float, float, float, float]:
         with Connections(port, context, _WARMING) as warming:  # then all may, and nobody has to ask whether
             for first in range(0, DEFAULT_CAP, _WARMING):
                 warming.turn(reads[first : first + _WARMING])
-        waiting = stack.enter_context(Connections(port, context, DEFAULT_CAP))
+        waiting = stack.enter_context(Connections(port, context, DEFAULT_CAP, first=discovery))
         standin.ask(f"delay {_SLOW_S}")
         sender = threading.Thread(target=waiting.send, args=(reads, _SENDING_S / DEFAULT_CAP))
         sender.start()

@@ -36,15 +36,27 @@ class Connections:
         context: To verify it with.
         count: How many.
         sources: Addresses to connect from, in turn: a server may bound the connections of one peer.
+        first: What each connection asks at once: a server gives up those that ask nothing for long.
     """
 
-    def __init__(self, port: int, context: ssl.SSLContext, count: int, sources: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        port: int,
+        context: ssl.SSLContext,
+        count: int,
+        sources: Sequence[str] = (),
+        first: bytes | None = None,
+    ) -> None:
         self._sockets: list[ssl.SSLSocket] = []
         for index in range(count):
             source = (sources[index % len(sources)], 0) if sources else None
             raw = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S, source_address=source)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._sockets.append(context.wrap_socket(raw, server_hostname="localhost"))
+            one = context.wrap_socket(raw, server_hostname="localhost")
+            self._sockets.append(one)
+            if first is not None:
+                one.sendall(first)
+                _answer(one)
 
     def __enter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, Final
 
+from tests.bench.clients import Connections, get, trusting
 from tests.bench.cluster import DEVICE_MANAGER_NAME
 from tests.bench.measure import CLIENT_CORE, SERVER_CORE
 from tests.bench.programs import environment, spoken, started
@@ -64,7 +65,21 @@ def worker(of: Cluster, *flags: str) -> Iterator[tuple[int, int]]:
     ]
     with started(command, environment(), SERVER_CORE) as process:
         port = _port(process)
+        _until_ready(port, folder / "ca.crt")
         yield process.pid, port
+
+
+def _until_ready(port: int, ca_file: Path) -> None:
+    """Wait as a Service does; connections made before that are closed when the front proxy's CA comes."""
+    until = time.monotonic() + _WORKER_DEADLINE_S
+    while True:
+        try:
+            with Connections(port, trusting(ca_file), 1, first=get("/readyz")):
+                return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
 
 
 def _port(process: "Popen[str]") -> int:

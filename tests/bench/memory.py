@@ -77,14 +77,12 @@ def _connections(running: DeviceManager, ca_file: Path, report: Report) -> tuple
     def memory() -> float:
         return alone_mib(pid)
 
-    with Connections(running.port, context, _FEW, _SOURCES) as few:
-        few.turn([request])
+    with Connections(running.port, context, _FEW, _SOURCES, request):
         with_few = settle(memory)
     after = []
     with_many = 0.0
     for burst in range(_BURSTS):
-        with Connections(running.port, context, _MANY, _SOURCES) as many:
-            many.turn([request])
+        with Connections(running.port, context, _MANY, _SOURCES, request):
             if not burst:
                 with_many = settle(memory)
         gc.collect()
