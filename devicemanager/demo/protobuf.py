@@ -36,13 +36,13 @@ def parse_self_subject_access_review(body: bytes) -> JsonObject:
     """
     if not body.startswith(_MAGIC):
         raise ProtobufError("the body does not begin as a Kubernetes protobuf message does")
-    unknown = dict(_fields(body[len(_MAGIC) :]))
-    kind = dict(_fields(unknown.get(1, b""))).get(2, b"")
+    unknown = dict(fields(body[len(_MAGIC) :]))
+    kind = dict(fields(unknown.get(1, b""))).get(2, b"")
     if kind != b"SelfSubjectAccessReview":
         raise ProtobufError(f"only SelfSubjectAccessReview is understood, not {kind!r}")
-    message = dict(_fields(unknown.get(2, b"")))
+    message = dict(fields(unknown.get(2, b"")))
     spec: JsonObject = {}
-    for number, value in _fields(message.get(2, b"")):
+    for number, value in fields(message.get(2, b"")):
         if number == 1:
             spec["resourceAttributes"] = _texts(value, _RESOURCE_FIELDS)
         elif number == 2:
@@ -58,12 +58,12 @@ def parse_self_subject_access_review(body: bytes) -> JsonObject:
 def _texts(message: bytes, names: dict[int, str]) -> dict[str, str]:
     return {
         names[number]: value.decode(errors="replace")
-        for number, value in _fields(message)
+        for number, value in fields(message)
         if number in names and value
     }
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     """Length-delimited fields in order; the others are skipped."""
     position = 0
     while position < len(message):

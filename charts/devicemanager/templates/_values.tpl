@@ -1,6 +1,6 @@
 {{- /*
 What a template must find even where a value was set to null, or where `--reuse-values` brought values of an older chart.
-Only what rendering cannot do without; every other default stands in values.yaml alone, and null removes it.
+Only what an installation cannot do without; every other default stands in values.yaml alone, and null removes it.
 Each template includes "devicemanager.values" first.
 */ -}}
 {{- define "devicemanager.required" -}}
@@ -16,23 +16,24 @@ deviceManager:
   securePort: 32443
   monitorPeriod: 15s
   logLevel: info
-  serviceAccount: {}
+  serviceAccount: {create: true}
   podMonitor: {interval: 15s, scrapeTimeout: 10s}
   networkPolicy: {}
 manufacturers: {}
 worker:
+  enabled: true
   replicas: 2
   securePort: 10250
   logLevel: info
   shutdownDelaySeconds: 15
   drainSeconds: 10
-  podDisruptionBudget: {minAvailable: 1}
-  serviceAccount: {}
-  apiService: {group: worker.gpustack.ai, groupPriorityMinimum: 100, versionPriority: 15}
+  podDisruptionBudget: {enabled: true, minAvailable: 1}
+  serviceAccount: {create: true}
+  apiService: {create: true, group: worker.gpustack.ai, groupPriorityMinimum: 100, versionPriority: 15}
   kubelet: {mode: proxy}
   deviceManagers: {}
   networkPolicy: {}
-userRoles: {}
+userRoles: {create: true}
 instanceCrd: {}
 {{- end -}}
 
