@@ -54,8 +54,7 @@ class LinePipe(asyncio.Protocol):
             TimeoutError: There is none within ``deadline_s`` seconds.
         """
         if not self._lines and not self._over:
-            async with asyncio.timeout(deadline_s):
-                await self._line_or_end()
+            await self._line_or_end_within(deadline_s)
         if not self._lines:
             return None
         line = self._lines.popleft()
@@ -63,6 +62,22 @@ class LinePipe(asyncio.Protocol):
             self._paused = False
             self._reading.resume_reading()
         return line
+
+    async def _line_or_end_within(self, deadline_s: float) -> None:
+        """Wait, and for as long again as this process was held up itself, at most twice the deadline in all.
+
+        A process that was stopped, or short of processor time, finds the deadline past before it has looked at the
+        pipe, where the line may have been in time.
+        """
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + deadline_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._line_or_end()
+        except TimeoutError:
+            held_up_s = loop.time() - due_s
+            async with asyncio.timeout(min(held_up_s, deadline_s)):
+                await self._line_or_end()
 
     async def _line_or_end(self) -> None:
         while not self._lines and not self._over:

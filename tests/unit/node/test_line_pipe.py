@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +11,7 @@ import pytest_asyncio
 
 from devicemanager.node.line_pipe import LinePipe
 from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES
+from tests.tls_peers import on_both_loops
 
 DEADLINE_S = 5.0
 
@@ -36,6 +38,27 @@ async def test_a_line_in_pieces_is_one_line(ends: tuple[LinePipe, int]) -> None:
         await pipe.next(0.01)
     os.write(writing, b"o\n\n")
     assert [await pipe.next(DEADLINE_S) for _ in range(2)] == [b"two", b""]
+
+
+@on_both_loops
+async def test_a_line_that_came_in_time_is_not_missed_by_a_loop_that_was_held_up() -> None:
+    reading, writing = os.pipe()
+    pipe = await LinePipe.connect(reading)
+
+    def hold_up() -> None:
+        os.write(writing, b"in time\n")
+        until_s = time.monotonic() + 0.3
+        while time.monotonic() < until_s:
+            pass
+
+    try:
+        asyncio.get_running_loop().call_soon(hold_up)
+        assert await pipe.next(0.1) == b"in time"
+        with pytest.raises(TimeoutError):
+            await pipe.next(0.1)
+    finally:
+        pipe.close()
+        os.close(writing)
 
 
 @pytest.mark.asyncio
