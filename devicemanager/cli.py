@@ -17,8 +17,8 @@ from typing import Final
 
 from devicemanager import __version__, logs
 from devicemanager.errors import SettingsError
-from devicemanager.flags import Settings
-from devicemanager.settings import LogSettings, from_process
+from devicemanager.settings.flags import Settings
+from devicemanager.settings.node import LogSettings, from_process
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -45,7 +45,7 @@ class Command:
     summary: str
     settings: str
     run: str
-    rules: str = "devicemanager.flags:no_rules"
+    rules: str = "devicemanager.settings.flags:no_rules"
     extra: str | None = None
     serves: bool = False
 
@@ -53,44 +53,44 @@ class Command:
 COMMANDS: Final[Mapping[str, Command]] = {
     "serve": Command(
         "Sample one manufacturer's accelerators and serve the latest reading over HTTPS.",
-        "devicemanager.settings:ServeSettings",
-        "devicemanager.serve:serve",
-        "devicemanager.hardware:rules",
+        "devicemanager.settings.node:ServeSettings",
+        "devicemanager.programs.serve:serve",
+        "devicemanager.programs.hardware:rules",
         serves=True,
     ),
     "monitor": Command(
         "Read every card once and print the figures.",
-        "devicemanager.settings:MonitorSettings",
-        "devicemanager.look:monitor",
-        "devicemanager.hardware:rules",
+        "devicemanager.settings.node:MonitorSettings",
+        "devicemanager.programs.look:monitor",
+        "devicemanager.programs.hardware:rules",
     ),
     "detect": Command(
         "Print what accelerators there are: on the PCI bus, and as their library knows them.",
-        "devicemanager.settings:DetectSettings",
-        "devicemanager.look:detect",
-        "devicemanager.hardware:rules_for_a_name",
+        "devicemanager.settings.node:DetectSettings",
+        "devicemanager.programs.look:detect",
+        "devicemanager.programs.hardware:rules_for_a_name",
     ),
     "snapshot": Command(
         "Print what a running device manager serves.",
-        "devicemanager.settings:SnapshotSettings",
-        "devicemanager.look:served",
+        "devicemanager.settings.node:SnapshotSettings",
+        "devicemanager.programs.look:served",
     ),
     "worker": Command(
         "Serve each Instance's current sample as an aggregated Kubernetes API.",
-        "devicemanager.worker_settings:WorkerSettings",
+        "devicemanager.settings.worker:WorkerSettings",
         "devicemanager.worker.program:run",
         extra="worker",
         serves=True,
     ),
     "instance-metrics": Command(
         "Print what one Instance uses now.",
-        "devicemanager.instance_metrics_settings:InstanceMetricsSettings",
-        "devicemanager.instance_look:look",
+        "devicemanager.settings.instance_metrics:InstanceMetricsSettings",
+        "devicemanager.programs.instance_look:look",
         extra="worker",
     ),
     "demo": Command(
         "Show the whole chain on this machine, without a cluster or an accelerator.",
-        "devicemanager.demo_settings:DemoSettings",
+        "devicemanager.settings.demo:DemoSettings",
         "devicemanager.demo.show:run",
         extra="demo",
     ),
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _start(program: str, command: Command, arguments: Sequence[str]) -> int:
     model: type[Settings] = resolve_name(command.settings)
     if not {"-h", "--help"}.isdisjoint(arguments):
-        from devicemanager.usage import help_text
+        from devicemanager.settings.usage import help_text
 
         print(help_text(program, command.summary, model))
         return EXIT_OK

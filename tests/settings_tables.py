@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from typing import Final
 
 from devicemanager.cli import COMMANDS
-from devicemanager.flags import Setting, Settings, settings_of
+from devicemanager.settings.flags import Setting, Settings, settings_of
 
 PROGRAMS: Final[Mapping[str, type[Settings]]] = {
     name: resolve_name(command.settings) for name, command in COMMANDS.items()

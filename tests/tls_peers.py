@@ -22,10 +22,10 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 from typing_extensions import override
 
-from devicemanager.certificates import Authority, PemPair
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.tls import ServerIdentity
-from devicemanager.tls_material import Pair, TrustedCAs, client_context
+from devicemanager.tls.certificates import Authority, PemPair
+from devicemanager.tls.identity import ServerIdentity
+from devicemanager.tls.material import Pair, TrustedCAs, client_context
 
 SERVER_NAMES = ("device-manager.test", "127.0.0.1", "::1")
 PATIENCE_S = 10.0

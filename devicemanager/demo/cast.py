@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from devicemanager.certificates import Authority
 from devicemanager.demo.kubeconfig import write_whole
 from devicemanager.demo.objects import SYSTEM_NAMESPACE, Amounts, Grant, InstanceSpec
+from devicemanager.tls.certificates import Authority
 
 NODE: Final = "demo-node"
 NAMESPACE: Final = "team-a"

@@ -15,7 +15,6 @@ from typing import Final
 
 import aiohttp
 
-from devicemanager.certificates import Authority
 from devicemanager.demo.cast import (
     INSTANCES,
     MAKERS,
@@ -30,10 +29,11 @@ from devicemanager.demo.cluster import ADMIN_TOKEN, WORKER_TOKEN, StandInCluster
 from devicemanager.demo.kubeconfig import write_whole
 from devicemanager.demo.objects import InstanceSpec
 from devicemanager.demo.programs import DemoError, Program
-from devicemanager.demo_settings import KUBECONFIG_HEADER
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import InstanceUsage, SourceState
+from devicemanager.settings.demo import KUBECONFIG_HEADER
+from devicemanager.tls.certificates import Authority
 from devicemanager.wire import instance_metrics
 
 _READY_DEADLINE_S: Final = 30.0

@@ -25,7 +25,6 @@ from uuid import NAMESPACE_URL, uuid5
 
 from aiohttp import web
 
-from devicemanager.certificates import Authority, PemPair
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.demo import objects
 from devicemanager.demo.access import MASTERS, Access, Rule, User, worker_rules
@@ -39,6 +38,7 @@ from devicemanager.demo.objects import SYSTEM_NAMESPACE, InstanceSpec
 from devicemanager.demo.request_log import RequestLog
 from devicemanager.demo.routes import ClusterApi
 from devicemanager.demo.store import Store
+from devicemanager.tls.certificates import Authority, PemPair
 
 FRONT_PROXY_NAME: Final = "front-proxy-client"
 ADMIN_TOKEN: Final = "demo-admin"  # noqa: S105 - of a stand-in on loopback that holds nothing

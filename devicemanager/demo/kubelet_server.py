@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, Self
 
 from aiohttp import web
 
-from devicemanager.certificates import PemPair
 from devicemanager.demo.access import Attributes, InvalidTokenError
 from devicemanager.demo.answers import failure
 from devicemanager.demo.faults import Trouble, deliver
 from devicemanager.demo.objects import node_addresses
 from devicemanager.demo.request_log import Request
 from devicemanager.demo.selectors import JsonObject
+from devicemanager.tls.certificates import PemPair
 
 if TYPE_CHECKING:
     from devicemanager.demo.cluster import StandInCluster

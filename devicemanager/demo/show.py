@@ -15,9 +15,9 @@ from devicemanager.demo.cast import INSTANCES, NAMESPACE
 from devicemanager.demo.chain import Chain, ChainOptions, running_chain
 from devicemanager.demo.live import Frame, View
 from devicemanager.demo.programs import DemoError
-from devicemanager.demo_settings import DemoSettings, environment_of_children
-from devicemanager.present import document
-from devicemanager.settings import Output
+from devicemanager.programs.present import document
+from devicemanager.settings.demo import DemoSettings, environment_of_children
+from devicemanager.settings.node import Output
 from devicemanager.wire import instance_metrics
 
 _REFRESH_S: Final = 1.0

@@ -15,14 +15,14 @@ from aiohttp import hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 from structlog.typing import FilteringBoundLogger
 
-from devicemanager import probes
 from devicemanager.clock import Clock
-from devicemanager.log_rate import RateLimitedLog
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.node import exposition as prometheus
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.holder import Document, Holder
-from devicemanager.probes import Check, Probe
+from devicemanager.serving import probes
+from devicemanager.serving.log_rate import RateLimitedLog
+from devicemanager.serving.probes import Check, Probe
 
 SNAPSHOT_PATH: Final = "/monitor/snapshot"
 

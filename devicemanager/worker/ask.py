@@ -13,9 +13,9 @@ import structlog
 
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError
-from devicemanager.instance_metrics_settings import InstanceMetricsSettings
-from devicemanager.tls import ClientIdentity
-from devicemanager.tls_material import PairFiles
+from devicemanager.settings.instance_metrics import InstanceMetricsSettings
+from devicemanager.tls.identity import ClientIdentity
+from devicemanager.tls.material import PairFiles
 from devicemanager.wire import instance_metrics
 from devicemanager.worker.cluster import ClusterClient, is_name, object_path
 from devicemanager.worker.connected import ReadOptions, connected_reader

@@ -19,8 +19,8 @@ from yarl import URL
 from devicemanager import __version__
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError, excerpt
-from devicemanager.kubelet_settings import NODE_NAME
 from devicemanager.model.usage import SourceState
+from devicemanager.settings.kubelet import NODE_NAME
 from devicemanager.wire import nodes
 from devicemanager.worker.cluster import Cluster, is_name, object_path, refusal
 from devicemanager.worker.kubelet import READ_DEADLINE_S, SUMMARY_LIMIT_BYTES, KubeletSource, NodeRead, decoded

@@ -16,12 +16,13 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.connection import Limits
 from devicemanager.errors import DocumentError, FetchError, SettingsError
-from devicemanager.listener import Listener
-from devicemanager.probes import PING, Check, Probe, Shutdown
-from devicemanager.tls import ClientIdentity, ServerIdentity, self_signed_pair
-from devicemanager.tls_material import Pair, PairFiles, TrustedCAs
+from devicemanager.serving.connection import Limits
+from devicemanager.serving.listener import Listener
+from devicemanager.serving.probes import PING, Check, Probe, Shutdown
+from devicemanager.settings.worker import WorkerSettings
+from devicemanager.tls.identity import ClientIdentity, ServerIdentity, self_signed_pair
+from devicemanager.tls.material import Pair, PairFiles, TrustedCAs
 from devicemanager.wire import instance_metrics
 from devicemanager.worker.apiserver.authentication import Authenticator, TokenVerdicts
 from devicemanager.worker.apiserver.authorization import AccessVerdicts, Authorizer, ReviewFailedError
@@ -39,7 +40,6 @@ from devicemanager.worker.connected import ReadOptions, ReadSide, connected
 from devicemanager.worker.credentials import SERVICE_ACCOUNT, CredentialsSource, Kubeconfig, ServiceAccount
 from devicemanager.worker.direct_kubelets import KubeletAccess
 from devicemanager.worker.sources import Ages
-from devicemanager.worker_settings import WorkerSettings
 
 LIMITS: Final = Limits(
     connections=4096,

@@ -20,11 +20,11 @@ from typing import Final
 
 from aiohttp import web
 
-from devicemanager.certificates import Authority
 from devicemanager.demo.access import Rule
 from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
 from devicemanager.demo.faults import Fault, Trouble
 from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.tls.certificates import Authority
 
 MANUFACTURER: Final = "simulated-bench"
 DEVICE_MANAGER_NAME: Final = "device-manager.bench"

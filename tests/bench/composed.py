@@ -11,15 +11,16 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from devicemanager import probes, tls
 from devicemanager.clock import SystemClock
-from devicemanager.lifecycle import serve_until_told
-from devicemanager.listener import Listener
 from devicemanager.node import server
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.holder import Holder
 from devicemanager.node.supervisor import Supervisor, SupervisorOptions
-from devicemanager.tls_material import PairFiles
+from devicemanager.serving import probes
+from devicemanager.serving.lifecycle import serve_until_told
+from devicemanager.serving.listener import Listener
+from devicemanager.tls import identity as tls
+from devicemanager.tls.material import PairFiles
 
 
 async def main(period_s: float, cert_dir: Path, milestones: list[int]) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Final
 
-from devicemanager.certificates import Authority
+from devicemanager.tls.certificates import Authority
 from tests.bench.measure import SERVER_CORE
 from tests.bench.rivals import minimal_server as minimal
 from tests.e2e.device_manager import DeviceManager

@@ -13,7 +13,7 @@ from typing import Final
 
 import uvloop
 
-from devicemanager.tls_material import Pair, TrustedCAs, client_context
+from devicemanager.tls.material import Pair, TrustedCAs, client_context
 from devicemanager.worker.connected import ReadOptions, ReadSide, connected
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.outcomes import Answer

@@ -10,8 +10,8 @@ import pytest
 
 from devicemanager.cli import COMMANDS
 from devicemanager.errors import SettingsError
-from devicemanager.flags import Settings, load
-from devicemanager.settings import LogSettings
+from devicemanager.settings.flags import Settings, load
+from devicemanager.settings.node import LogSettings
 from tests.chart.conftest import Document, Render
 from tests.chart.installed import moved
 from tests.chart.test_policy import CASES, pods

@@ -18,19 +18,19 @@ import pytest_asyncio
 import structlog
 from structlog.testing import capture_logs
 
-from devicemanager.certificates import Authority, PemPair
 from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster import ADMIN_TOKEN, StandInCluster
 from devicemanager.demo.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
-from devicemanager.flags import load
-from devicemanager.tls import ClientIdentity
-from devicemanager.tls_material import PairFiles
+from devicemanager.settings.flags import load
+from devicemanager.settings.worker import WorkerSettings
+from devicemanager.tls.certificates import Authority, PemPair
+from devicemanager.tls.identity import ClientIdentity
+from devicemanager.tls.material import PairFiles
 from devicemanager.worker import program
 from devicemanager.worker.connected import ReadOptions, ReadSide, connected
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.sources import Ages
-from devicemanager.worker_settings import WorkerSettings
 from tests.chart.api import serving as objects_held
 from tests.chart.binaries import Helm
 from tests.chart.conftest import NAMESPACE, Document, Render
@@ -55,7 +55,8 @@ A_SECOND = 200
 FOLLOW_S = 0.05
 AS_INSTALLED = f"""\
 import sys
-from devicemanager import cli, tls
+from devicemanager import cli
+from devicemanager.tls import identity as tls
 tls._FollowedIdentity.follow.__defaults__ = ({FOLLOW_S},)
 sys.exit(cli.main())
 """

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from devicemanager.certificates import Authority
 from devicemanager.demo.cast import (
     AURORA,
     DEVICE_MANAGER_NAME,
@@ -23,6 +22,7 @@ from devicemanager.demo.cast import (
 )
 from devicemanager.demo.cluster import StandInCluster
 from devicemanager.demo.programs import Program
+from devicemanager.tls.certificates import Authority
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
 

@@ -13,14 +13,14 @@ import pytest_asyncio
 import structlog
 import yaml
 
-from devicemanager.certificates import Authority
 from devicemanager.clock import SystemClock
 from devicemanager.demo.access import Rule
 from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
 from devicemanager.demo.faults import Fault, Trouble
 from devicemanager.demo.objects import InstanceSpec
+from devicemanager.settings.worker import WorkerSettings
+from devicemanager.tls.certificates import Authority
 from devicemanager.worker.program import running
-from devicemanager.worker_settings import WorkerSettings
 from tests.unit.apiserver.room import until
 
 KUBECTL = Path(sysconfig.get_path("scripts")) / "kubectl"

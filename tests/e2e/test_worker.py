@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from devicemanager.certificates import Authority
 from devicemanager.demo.access import Rule
 from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
 from devicemanager.demo.faults import Fault, Trouble
 from devicemanager.demo.objects import InstanceSpec
+from devicemanager.tls.certificates import Authority
 from tests.unit.apiserver.room import GROUPS, SERVER_NAME, Received, exchange, until
 
 pytestmark = pytest.mark.asyncio

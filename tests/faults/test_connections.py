@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from aiohttp import web
 
-from devicemanager.connection import Limits
-from devicemanager.listener import Listener
-from devicemanager.probes import PING, Probe, handler
+from devicemanager.serving.connection import Limits
+from devicemanager.serving.listener import Listener
+from devicemanager.serving.probes import PING, Probe, handler
 from tests.tls_peers import (
     PATIENCE_S,
     Logged,

@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from devicemanager.certificates import Authority, PemPair
 from devicemanager.clock import SystemClock
-from devicemanager.listener import Listener
 from devicemanager.node.server import ClientPolicy
-from devicemanager.tls import ClientIdentity, ServerIdentity
-from devicemanager.tls_material import PairFiles
+from devicemanager.serving.listener import Listener
+from devicemanager.tls.certificates import Authority, PemPair
+from devicemanager.tls.identity import ClientIdentity, ServerIdentity
+from devicemanager.tls.material import PairFiles
 from tests.tls_peers import (
     SERVER_NAMES,
     Logged,

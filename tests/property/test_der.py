@@ -5,7 +5,7 @@ from datetime import UTC
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devicemanager.der import not_after
+from devicemanager.tls.der import not_after
 from tests.tls_peers import authority
 
 CERTIFICATE = ssl.PEM_cert_to_DER_cert(authority().pem.certificate.decode())

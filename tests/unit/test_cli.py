@@ -11,8 +11,8 @@ import pytest
 from devicemanager import __version__, cli
 from devicemanager.cli import COMMANDS, Command, main
 from devicemanager.errors import SettingsError
-from devicemanager.flags import Settings
-from devicemanager.settings import LogSettings
+from devicemanager.settings.flags import Settings
+from devicemanager.settings.node import LogSettings
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -106,7 +106,9 @@ async def _answers(_settings: Settings) -> int:
 def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts programs in place that end in every way."""
     commands: Mapping[str, Command] = {
-        run.__name__: Command("Ends.", "devicemanager.flags:Settings", f"{__name__}:{run.__name__}", extra="demo")
+        run.__name__: Command(
+            "Ends.", "devicemanager.settings.flags:Settings", f"{__name__}:{run.__name__}", extra="demo"
+        )
         for run in (_refuses, _is_interrupted, _needs_more, _is_broken, _answers)
     }
     monkeypatch.setattr(cli, "COMMANDS", commands)
@@ -162,7 +164,8 @@ async def starting(settings):
     print("starting", flush=True)
     await asyncio.Event().wait()
 
-cli.COMMANDS = {"start": cli.Command("Starts.", "devicemanager.flags:Settings", "__main__:starting", serves=True)}
+SETTINGS = "devicemanager.settings.flags:Settings"
+cli.COMMANDS = {"start": cli.Command("Starts.", SETTINGS, "__main__:starting", serves=True)}
 sys.exit(cli.main(["start"]))
 """
 

@@ -35,7 +35,12 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ours = ("devicemanager.demo.", "devicemanager.instance_look", "devicemanager.worker.", "devicemanager.wire.")
+    ours = (
+        "devicemanager.demo.",
+        "devicemanager.programs.instance_look",
+        "devicemanager.worker.",
+        "devicemanager.wire.",
+    )
     for name in [name for name in sys.modules if name.startswith((*ours, f"{package}.")) or name == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Without(package), *sys.meta_path])

@@ -64,9 +64,9 @@ def test_every_module_can_be_imported_first() -> None:
     [
         ("devicemanager.cli", {"aiohttp", "kubernetes", "msgspec", "cryptography", "yaml", "pynvml", "amdsmi"}),
         ("collectors.process", {"asyncio", "aiohttp", "pydantic", "structlog", "ssl", "pynvml", "amdsmi"}),
-        ("devicemanager.hardware", {"aiohttp"}),
-        ("devicemanager.settings", {"aiohttp"}),
-        ("devicemanager.worker_settings", {"aiohttp"}),
+        ("devicemanager.programs.hardware", {"aiohttp"}),
+        ("devicemanager.settings.node", {"aiohttp"}),
+        ("devicemanager.settings.worker", {"aiohttp"}),
         ("devicemanager.rules.duration", {"asyncio", "pydantic", "structlog"}),
     ],
 )

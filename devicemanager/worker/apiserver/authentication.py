@@ -18,7 +18,7 @@ import structlog
 
 from devicemanager.clock import Clock
 from devicemanager.errors import DeviceManagerError, excerpt
-from devicemanager.log_rate import RateLimitedLog
+from devicemanager.serving.log_rate import RateLimitedLog
 from devicemanager.worker.apiserver import reviews
 from devicemanager.worker.apiserver.identity import ANONYMOUS, User, authenticated
 from devicemanager.worker.apiserver.request_header import (

@@ -14,8 +14,8 @@ from aiohttp import hdrs, web
 
 from devicemanager.clock import Clock
 from devicemanager.errors import excerpt
-from devicemanager.log_rate import RateLimitedLog
-from devicemanager.probes import Probe
+from devicemanager.serving.log_rate import RateLimitedLog
+from devicemanager.serving.probes import Probe
 from devicemanager.worker.apiserver import negotiation, parameters, responses, status
 from devicemanager.worker.apiserver.attributes import Attributes, parse_attributes
 from devicemanager.worker.apiserver.authentication import Authenticator, UnauthorizedError

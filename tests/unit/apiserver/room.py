@@ -15,11 +15,8 @@ from typing import Any
 import structlog
 from typing_extensions import override
 
-from devicemanager.certificates import Authority, PemPair
 from devicemanager.clock import Clock
-from devicemanager.connection import Limits
 from devicemanager.errors import FetchError
-from devicemanager.listener import Listener
 from devicemanager.model.accelerator import Figure
 from devicemanager.model.usage import (
     AcceleratorUsage,
@@ -29,9 +26,12 @@ from devicemanager.model.usage import (
     SourceState,
     UsageSample,
 )
-from devicemanager.probes import PING, Check, Probe
-from devicemanager.tls import ServerIdentity
-from devicemanager.tls_material import Pair, TrustedCAs
+from devicemanager.serving.connection import Limits
+from devicemanager.serving.listener import Listener
+from devicemanager.serving.probes import PING, Check, Probe
+from devicemanager.tls.certificates import Authority, PemPair
+from devicemanager.tls.identity import ServerIdentity
+from devicemanager.tls.material import Pair, TrustedCAs
 from devicemanager.wire import instance_metrics
 from devicemanager.wire.instances import Instance
 from devicemanager.worker.apiserver import resources

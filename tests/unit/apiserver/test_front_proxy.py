@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from devicemanager.certificates import Authority
 from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.tls_material import TrustedCAs
+from devicemanager.tls.certificates import Authority
+from devicemanager.tls.material import TrustedCAs
 from devicemanager.worker.apiserver.front_proxy import RECHECK_S, FrontProxy
 from devicemanager.worker.apiserver.request_header import parse_trust
 from devicemanager.worker.cluster import ClusterClient, WatchEvent

@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from devicemanager.certificates import Authority, PemPair
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceReport, SourceState
-from devicemanager.probes import PING, Check
-from devicemanager.tls_material import TrustedCAs
+from devicemanager.serving.probes import PING, Check
+from devicemanager.tls.certificates import Authority, PemPair
+from devicemanager.tls.material import TrustedCAs
 from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from devicemanager.worker.outcomes import DeadlineExceeded, Unavailable
 from tests.unit.apiserver.room import (

@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from devicemanager.certificates import Authority
 from devicemanager.demo.access import Rule, User
 from devicemanager.demo.aggregator import proxied_headers
 from devicemanager.demo.cluster import ADMIN_TOKEN, StandInCluster
+from devicemanager.tls.certificates import Authority
 
 GROUP = "metrics.example.org"
 SERVER_NAME = "worker.gpustack-system.svc"

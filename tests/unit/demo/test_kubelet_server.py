@@ -5,10 +5,10 @@ import ssl
 import aiohttp
 import pytest
 
-from devicemanager.certificates import self_signed
 from devicemanager.demo.access import Rule
 from devicemanager.demo.cluster import ADMIN_TOKEN, StandInCluster
 from devicemanager.demo.objects import InstanceSpec
+from devicemanager.tls.certificates import self_signed
 
 pytestmark = pytest.mark.asyncio
 

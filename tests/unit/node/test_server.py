@@ -8,12 +8,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient
 
-from devicemanager.listener import Listener
 from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Sample
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.holder import Holder
 from devicemanager.node.server import ClientPolicy, build_app, progress_check, verdict_check
-from devicemanager.probes import PING, Check
+from devicemanager.serving.listener import Listener
+from devicemanager.serving.probes import PING, Check
 from tests.tls_peers import Logged, SetClock, authority, cas, client, connected, server_identity
 
 ANYONE = ClientPolicy(certificate_required=False)

@@ -15,9 +15,9 @@ from aiohttp.test_utils import TestServer
 from blockbuster import BlockBuster, blockbuster_ctx
 from typing_extensions import override
 
-from devicemanager.certificates import Authority
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
+from devicemanager.tls.certificates import Authority
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.credentials import Kubeconfig
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 import yaml
 
-from devicemanager.certificates import Authority
 from devicemanager.errors import SettingsError
+from devicemanager.tls.certificates import Authority
 from devicemanager.worker import credentials as credentials_module
 from devicemanager.worker.credentials import Kubeconfig, ServiceAccount
 

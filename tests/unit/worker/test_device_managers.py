@@ -15,12 +15,12 @@ import pytest_asyncio
 from aiohttp import web
 from typing_extensions import override
 
-from devicemanager.certificates import Authority
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.demo.cluster import StandInCluster
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.rules.freshness import is_stale
+from devicemanager.tls.certificates import Authority
 from devicemanager.worker import device_managers as device_managers_module
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.device_managers import DeviceManagers, describe

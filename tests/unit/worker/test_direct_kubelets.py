@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from devicemanager.certificates import Authority, PemPair, self_signed
 from devicemanager.clock import SystemClock
 from devicemanager.demo.access import DISCOVERY, worker_rules
 from devicemanager.demo.cluster import WORKER_TOKEN, WORKER_USER, StandInCluster
@@ -18,7 +17,8 @@ from devicemanager.demo.faults import Fault, Trouble
 from devicemanager.demo.objects import InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceState
-from devicemanager.tls_material import TrustedCAs, client_context
+from devicemanager.tls.certificates import Authority, PemPair, self_signed
+from devicemanager.tls.material import TrustedCAs, client_context
 from devicemanager.wire import pods
 from devicemanager.wire.nodes import AddressType, Node, NodeAddress
 from devicemanager.worker import direct_kubelets

@@ -1,0 +1,71 @@
+"""The device manager, put together: `devicemanager serve`."""
+
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from devicemanager.clock import SystemClock
+from devicemanager.node import server
+from devicemanager.node.exposition import Exposition
+from devicemanager.node.holder import Holder
+from devicemanager.programs import hardware
+from devicemanager.serving import probes
+from devicemanager.serving.lifecycle import serve_until_told
+from devicemanager.serving.listener import Listener
+from devicemanager.settings.node import ServerSettings, ServeSettings
+from devicemanager.tls import identity as tls
+from devicemanager.tls.material import Pair, PairFiles
+
+STUCK_AFTER_S: Final = 10.0
+STUCK_AFTER_PERIODS: Final = 1.5
+"""How far behind its own deadlines the supervisor may be before liveness fails; the longer of the two counts."""
+
+log = structlog.get_logger()
+
+
+async def serve(settings: ServeSettings) -> int:
+    """Serve until told to stop. Returns the exit code."""
+    clock = SystemClock()
+    manufacturer = hardware.manufacturer(settings)
+    identity = await _identity(settings, settings.client_ca_file)
+    holder = Holder(manufacturer, settings.monitor_period, settings.node_name, clock)
+    supervisor = hardware.supervisor(settings, manufacturer, settings.monitor_period, holder)
+    shutdown = probes.Shutdown()
+    stuck_after_s = max(STUCK_AFTER_S, STUCK_AFTER_PERIODS * settings.monitor_period)
+    app = server.build_app(
+        holder=holder,
+        exposition=Exposition(holder, lambda: identity.not_after, clock),
+        access=server.ClientPolicy(
+            certificate_required=settings.client_ca_file is not None,
+            allowed_names=frozenset(settings.client_allowed_names),
+        ),
+        live=[
+            probes.PING,
+            server.progress_check(lambda: supervisor.last_progress_monotonic_s, stuck_after_s, clock),
+        ],
+        ready=[probes.PING, server.verdict_check(holder), shutdown.check],
+        clock=clock,
+        log=log,
+    )
+    listener = Listener(app, [(settings.address, settings.secure_port)], identity, log=log)
+    if settings.allow_anonymous:
+        log.warning("anonymous_access_allowed", address=settings.address)
+    return await serve_until_told(
+        listener,
+        {"supervisor": supervisor.run, "certificates": identity.follow},
+        shutdown,
+        drain_s=settings.shutdown_timeout,
+        log=log,
+    )
+
+
+async def _identity(settings: ServerSettings, client_cas: Path | None) -> tls.ServerIdentity:
+    """Who a server is: the pair in its directory, or one made now; and whose clients it believes."""
+    pair: Pair | PairFiles
+    if settings.cert_dir is not None:
+        pair = PairFiles.in_directory(settings.cert_dir)
+    else:
+        pair = await tls.self_signed_pair(settings.san)
+        log.info("self_signed_certificate_made", not_after=pair.not_after.isoformat())
+    return tls.ServerIdentity(pair, client_cas, clock=SystemClock(), log=log)

@@ -1,0 +1,34 @@
+"""What ``--help`` prints. Written from the settings, so that it cannot say anything else than what is so."""
+
+import textwrap
+
+from devicemanager.settings.flags import Settings, settings_of
+
+
+def help_text(usage: str, summary: str, model: type[Settings], *, width: int = 100) -> str:
+    """What ``--help`` prints.
+
+    Args:
+        usage: The command line up to the flags: ``devicemanager serve``.
+        summary: What the program does, in one or two sentences.
+        model: Its settings.
+        width: Columns to fill.
+    """
+    settings = settings_of(model)
+    arguments = [setting.flag for setting in settings if setting.about.positional]
+    lines = [f"Usage: {' '.join([usage, *arguments])} [flags]", "", *textwrap.wrap(summary, width), "", "Flags:"]
+    for setting in settings:
+        short = f"-{setting.about.short}, " if setting.about.short else ""
+        value = f" {setting.about.value}" if setting.about.value and not setting.about.positional else ""
+        lines.append(f"  {short}{setting.flag}{value}")
+        notes = [setting.about.help]
+        if setting.default and not (setting.switch and setting.default == "false"):
+            notes.append(f"Default: {setting.default}.")
+        if setting.variables:
+            notes.append(f"[{', '.join(setting.variables)}]")
+        indent = " " * 6
+        lines += textwrap.wrap(
+            " ".join(notes), width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
+    lines += ["  -h, --help", "      Print this text."]
+    return "\n".join(lines)

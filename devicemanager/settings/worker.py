@@ -1,0 +1,150 @@
+"""The settings of ``devicemanager worker``."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
+from typing_extensions import override
+
+from devicemanager.settings.flags import About, Conflict
+from devicemanager.settings.kubelet import KubeletSettings
+from devicemanager.settings.node import LogSettings, ServerSettings
+from devicemanager.settings.values import (
+    Address,
+    ExistingDirectory,
+    ExistingFile,
+    Seconds,
+    between,
+    checked,
+    port_problem,
+)
+
+DEFAULT_API_GROUP: Final = "worker.gpustack.ai"
+
+_LABEL: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_API_GROUP: Final = re.compile(rf"{_LABEL}(\.{_LABEL})+", re.ASCII)
+
+
+def group_problem(value: str) -> str | None:
+    """For the name of an API group."""
+    if _API_GROUP.fullmatch(value) is not None:
+        return None
+    return "must be the name of an API group with a dot in it, such as metrics.example.org"
+
+
+def _service_problem(value: str | None) -> str | None:
+    if value is None or [bool(part) for part in value.split("/")] == [True, True]:
+        return None
+    return "must look like NAMESPACE/NAME"
+
+
+class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
+    """`devicemanager worker`: the aggregated API server."""
+
+    bind_address: Annotated[Address, About("IP address to listen on; every caller is checked.", "ADDRESS")] = (
+        "0.0.0.0"  # noqa: S104
+    )
+    secure_port: Annotated[
+        int,
+        AfterValidator(checked(port_problem)),
+        About("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
+    ] = 10250
+    kubeconfig: Annotated[
+        str | None,
+        About(
+            "Kubeconfig for the API server.",
+            "PATH",
+            default="the pod's own service account",
+            also_from=("KUBECONFIG",),
+        ),
+    ] = None
+    api_group: Annotated[
+        str,
+        AfterValidator(checked(group_problem)),
+        About(
+            "API group to serve. Beside the existing operator, which serves the default one, take another.",
+            "GROUP",
+        ),
+    ] = DEFAULT_API_GROUP
+    service: Annotated[
+        str | None,
+        AfterValidator(checked(_service_problem)),
+        About(
+            "Service that reaches this worker; the group's APIService must not point at another.",
+            "NAMESPACE/NAME",
+            default="the APIService is not looked at",
+        ),
+    ] = None
+    take_over_api_service: Annotated[
+        bool, About("Serve the group even where its APIService points at another service.")
+    ] = False
+    shutdown_delay: Annotated[
+        Seconds,
+        between(0, 300),
+        About("How long to keep serving after a termination signal, so that clients move on first.", "DURATION"),
+    ] = 0.0
+    device_manager_namespace: Annotated[str, About("Namespace of the device managers.", "NAMESPACE")] = (
+        "gpustack-system"
+    )
+    device_manager_ca_file: Annotated[
+        ExistingFile,
+        About(
+            "Certificates of the authorities that device managers' certificates come from, followed while running.",
+            "PATH",
+            default="device managers are not read",
+        ),
+    ] = None
+    device_manager_client_cert_dir: Annotated[
+        ExistingDirectory,
+        About("Directory with tls.crt and tls.key to show to device managers, followed while running.", "PATH"),
+    ] = None
+    device_manager_server_name: Annotated[
+        str | None,
+        About("Name that device managers' certificates carry.", "NAME", default="the pod's address"),
+    ] = None
+    device_manager_insecure_skip_verify: Annotated[
+        bool,
+        About("Believe whoever answers at a device manager's address. Only for the existing operator's."),
+    ] = False
+    snapshot_max_age: Annotated[
+        Seconds,
+        between(0, 60),
+        About("How long a device manager's answer is shared with later readers; 0s reads each time.", "DURATION"),
+    ] = 1.0
+    max_reads: Annotated[
+        int,
+        AfterValidator(checked(lambda value: None if 1 <= value <= 100_000 else "must be between 1 and 100000")),
+        About("Reads of Instances under way at most; beyond, callers are told to come back.", "NUMBER"),
+    ] = 400
+
+    @override
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if self.device_manager_insecure_skip_verify and self.device_manager_ca_file is not None:
+            yield Conflict(
+                ("device_manager_insecure_skip_verify", "device_manager_ca_file"),
+                "--device-manager-insecure-skip-verify: would make --device-manager-ca-file pointless; "
+                "drop one of them",
+            )
+        if (
+            self.reads_kubelets_directly
+            and self.kubeconfig is not None
+            and self.kubelet_certificate_authority is None
+            and not self.kubelet_insecure_skip_verify
+        ):
+            yield Conflict(
+                ("kubelet_mode", "kubeconfig", "kubelet_certificate_authority", "kubelet_insecure_skip_verify"),
+                "--kubelet-mode=direct: with --kubeconfig there is no service account whose authority could be "
+                "taken for kubelets; give --kubelet-certificate-authority",
+            )
+        if self.device_manager_client_cert_dir is not None and not self.reads_device_managers:
+            yield Conflict(
+                ("device_manager_client_cert_dir", "device_manager_ca_file"),
+                "--device-manager-client-cert-dir: needs --device-manager-ca-file, or nobody is shown it",
+            )
+
+    @property
+    def reads_device_managers(self) -> bool:
+        """Whether there is a way to tell a device manager from somebody else, or the word that none is needed."""
+        return self.device_manager_ca_file is not None or self.device_manager_insecure_skip_verify

@@ -1,0 +1,207 @@
+"""What a TLS context is made of: a pair, trusted CAs, and the fresh context that holds them.
+
+Everything here is made once and never changed; :mod:`devicemanager.tls.identity` says when a new one takes over.
+Contexts are built from bytes already read, so what was compared is what is served.
+"""
+
+import os
+import re
+import ssl
+import sys
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from devicemanager.errors import excerpt
+from devicemanager.tls.der import not_after
+
+_PEM_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----")
+_ENCODING_DER: Final = 2
+"""As the layer below :mod:`ssl` numbers its encodings."""
+
+_READ_ATTEMPTS: Final = 3
+"""A pair is two files. Between reading them the volume may be swapped, which shows in reading the first again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairFiles:
+    """Where a certificate chain (leaf first) and its private key lie, both PEM."""
+
+    certificate: Path
+    key: Path
+
+    @classmethod
+    def in_directory(cls, directory: Path) -> "PairFiles":
+        """The names of a Kubernetes TLS Secret."""
+        return cls(directory / "tls.crt", directory / "tls.key")
+
+    def read(self) -> tuple[bytes, bytes]:
+        """Both files, of one generation as far as two reads can tell.
+
+        Raises:
+            OSError: One cannot be read.
+        """
+        certificate = self.certificate.read_bytes()
+        key = self.key.read_bytes()
+        for _ in range(_READ_ATTEMPTS):
+            again = self.certificate.read_bytes()
+            if again == certificate:
+                break
+            certificate, key = again, self.key.read_bytes()
+        return certificate, key
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate chain with its private key.
+
+    Attributes:
+        certificate: PEM, leaf first.
+        key: PEM, not encrypted.
+        not_after: End of the leaf's validity, aware UTC.
+    """
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    not_after: datetime
+
+    @classmethod
+    def parse(cls, certificate: bytes, key: bytes) -> "Pair":
+        """Check that the two belong together.
+
+        Raises:
+            ValueError: They do not parse, do not match, or the key is encrypted.
+        """
+        leaf = next(iter(_certificates(certificate)), None)
+        if leaf is None:
+            raise ValueError("no certificate in the certificate file")
+        pair = cls(certificate, key, not_after(leaf))
+        _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+        return pair
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedCAs:
+    """Certificate authorities whose signatures we believe.
+
+    Attributes:
+        pem: The certificates alone, whatever text stood around them.
+        members: The same, DER.
+    """
+
+    pem: str
+    members: frozenset[bytes]
+
+    @classmethod
+    def parse(cls, bundle: bytes) -> "TrustedCAs":
+        """Take the certificates out of a PEM bundle.
+
+        Raises:
+            ValueError: There is none, or one does not parse.
+        """
+        blocks = _PEM_CERTIFICATE.findall(bundle)
+        if not blocks:
+            raise ValueError("no certificate in the bundle")
+        pem = b"\n".join(blocks).decode("ascii")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            context.load_verify_locations(cadata=pem)
+        except ssl.SSLError as error:
+            raise ValueError(reason_of(error)) from error
+        return cls(pem, frozenset(_certificates(bundle)))
+
+
+def server_context(pair: Pair, client_cas: TrustedCAs | None) -> ssl.SSLContext:
+    """A fresh context for our side as a server: TLS 1.2 or newer, no tickets.
+
+    Args:
+        pair: What we show.
+        client_cas: None asks for no client certificate. Otherwise one is asked for, not demanded; one that these
+            CAs did not sign fails the handshake.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.num_tickets = 0
+    _load_pair(context, pair)
+    if client_cas is not None:
+        context.load_verify_locations(cadata=client_cas.pem)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(cas: TrustedCAs | None, pair: Pair | None = None, *, verify: bool = True) -> ssl.SSLContext:
+    """A fresh context for our side as a client: TLS 1.2 or newer, host names verified.
+
+    Args:
+        cas: Whose certificates a server may show; None takes the system's own.
+        pair: What we show when asked; None shows nothing.
+        verify: False accepts any certificate. For a person who said so, never a default.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif cas is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        context.load_verify_locations(cadata=cas.pem)
+    if pair is not None:
+        _load_pair(context, pair)
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, pair: Pair) -> None:
+    """Give a context exactly the bytes that were read; :mod:`ssl` takes paths only, so they pass through memory.
+
+    Raises:
+        ValueError: The pair cannot be used.
+    """
+
+    def refuse() -> str:
+        # Without this OpenSSL asks on the terminal.
+        raise ValueError("the private key is encrypted")
+
+    descriptor = os.memfd_create("pair", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, pair.certificate + b"\n" + pair.key)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=refuse)
+    except ssl.SSLError as error:
+        raise ValueError(reason_of(error)) from error
+    finally:
+        os.close(descriptor)
+
+
+def _certificates(pem: bytes) -> list[bytes]:
+    """The DER of each certificate, in order.
+
+    Raises:
+        ValueError: A block does not hold base64.
+    """
+    return [ssl.PEM_cert_to_DER_cert(block.decode("ascii")) for block in _PEM_CERTIFICATE.findall(pem)]
+
+
+def anchor_of(connection: ssl.SSLObject) -> bytes | None:
+    """The authority on which the peer's verified certificate rests, DER; None where that cannot be told.
+
+    Python shows the verified chain from 3.13 on; before, only its own layer below does.
+    """
+    if sys.version_info >= (3, 13):
+        chain = connection.get_verified_chain()
+        return chain[-1] if chain else None
+    ask = getattr(getattr(connection, "_sslobj", None), "get_verified_chain", None)
+    chain = ask() if ask is not None else None
+    return bytes(chain[-1].public_bytes(_ENCODING_DER)) if chain else None
+
+
+def reason_of(error: Exception) -> str:
+    """One short line that says why a file or a handshake failed, without OpenSSL's source positions."""
+    match error:
+        case ssl.SSLError(reason=str(reason)) if reason:
+            return reason.lower().replace("_", " ")
+        case OSError(strerror=str(text), filename=name) if name is not None:
+            return f"{name}: {text}"
+        case _:
+            return excerpt(str(error))

@@ -1,0 +1,117 @@
+"""Which manufacturer is read, and how its collector is started."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from devicemanager.clock import SystemClock
+from devicemanager.errors import SettingsError
+from devicemanager.node.holder import Holder
+from devicemanager.node.supervisor import Supervisor
+from devicemanager.programs import hardware
+from devicemanager.settings.flags import load
+from devicemanager.settings.node import DetectSettings, ServeSettings
+
+NVIDIA, AMD = "10de", "1002"
+
+
+def bus(root: Path, *vendors: str) -> str:
+    for number, vendor in enumerate(vendors):
+        folder = root / "bus" / "pci" / "devices" / f"0000:{0x3C + number:02x}:00.0"
+        folder.mkdir(parents=True)
+        for name, value in {"vendor": f"0x{vendor}", "device": "0x2330", "class": "0x030200"}.items():
+            (folder / name).write_text(value + "\n")
+    root.mkdir(exist_ok=True)
+    return f"--sys-root={root}"
+
+
+@pytest.mark.parametrize("name", ["nvidia", "simulated", "simulated-b"])
+def test_a_named_manufacturer_need_not_be_on_the_bus(tmp_path: Path, name: str) -> None:
+    assert hardware.manufacturer(load(ServeSettings, [f"--manufacturer={name}", bus(tmp_path / "sys")], {})) == name
+
+
+def test_auto_takes_the_only_one_on_the_bus(tmp_path: Path) -> None:
+    settings = load(ServeSettings, [bus(tmp_path / "sys", NVIDIA, NVIDIA)], {})
+
+    assert hardware.manufacturer(settings) == "nvidia"
+    assert list(hardware.rules(settings)) == []
+
+
+@pytest.mark.parametrize(
+    ("vendors", "flags", "expected"),
+    [
+        (
+            [],
+            [],
+            "--manufacturer=auto: no accelerator of a known manufacturer is on the PCI bus; name one, or try ",
+        ),
+        (
+            [NVIDIA, AMD],
+            [],
+            "--manufacturer=auto: cards of two or more manufacturers are on the PCI bus, amd and nvidia",
+        ),
+        ([AMD], [], "--manufacturer=auto: the collector for amd is not built yet; built are nvidia, simulated"),
+        ([], ["--manufacturer=amd"], "--manufacturer=amd: the collector for amd is not built yet"),
+        ([], ["--manufacturer=Nvidia"], "--manufacturer=Nvidia: unknown; known are amd, "),
+        ([], ["--manufacturer=simulated-"], "--manufacturer=simulated-: unknown"),
+    ],
+    ids=["none", "two", "found-not-built", "named-not-built", "unknown", "no-suffix"],
+)
+def test_what_cannot_be_read_is_refused_with_the_way_out(
+    tmp_path: Path, vendors: Sequence[str], flags: Sequence[str], expected: str
+) -> None:
+    settings = load(ServeSettings, [bus(tmp_path / "sys", *vendors), *flags], {})
+
+    with pytest.raises(SettingsError) as raised:
+        hardware.manufacturer(settings)
+
+    (problem,) = raised.value.problems
+    assert problem.startswith(expected)
+    assert [conflict.message for conflict in hardware.rules(settings)] == [problem]
+
+
+def test_looking_at_all_manufacturers_needs_none_on_the_bus(tmp_path: Path) -> None:
+    settings = load(DetectSettings, [bus(tmp_path / "sys", AMD, NVIDIA)], {})
+
+    assert list(hardware.rules_for_a_name(settings)) == []
+
+
+def test_looking_at_a_name_needs_a_known_one() -> None:
+    settings = load(DetectSettings, ["--manufacturer=nobody"], {})
+
+    assert [conflict.names for conflict in hardware.rules_for_a_name(settings)] == [
+        ("manufacturer", "sys_root", "no_pci_check")
+    ]
+
+
+def supervisor(*flags: str) -> Supervisor:
+    settings = load(ServeSettings, flags, {})
+    holder = Holder("nvidia", 15.0, None, SystemClock())
+    return hardware.supervisor(settings, "nvidia", 15.0, holder)
+
+
+def test_the_collector_is_started_from_the_same_installation_and_nowhere_else() -> None:
+    command = supervisor()._options.command
+
+    assert list(command) == [sys.executable, "-P", "-m", "collectors", "nvidia"]
+
+
+def test_the_scenario_and_the_deadlines_are_handed_on(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.toml"
+    file.write_text("")
+
+    options = supervisor(
+        "--manufacturer=simulated", f"--simulated-scenario={file}", "--card-timeout=1s", "--open-timeout=2s"
+    )._options
+
+    assert list(options.command[-2:]) == ["--scenario", str(file)]
+    assert (options.card_deadline_s, options.open_deadline_s) == (1.0, 2.0)
+
+
+def test_the_bus_is_asked_for_addresses_unless_told_not_to(tmp_path: Path) -> None:
+    root = bus(tmp_path / "sys", NVIDIA, AMD, NVIDIA)
+
+    assert supervisor(root)._options.bus_addresses() == ("0000:3c:00.0", "0000:3e:00.0")
+    assert supervisor(root, "--no-pci-check", "--manufacturer=nvidia")._options.bus_addresses() == ()

@@ -1,0 +1,203 @@
+"""What people see: every figure with its unit, every absence with its reason."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+
+from collectors.pci import PciDevice
+from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.usage import PeerSnapshot, SnapshotCard
+from devicemanager.programs import present
+from devicemanager.settings.node import Output
+
+CARD = SnapshotCard(
+    id="GPU-1",
+    index=0,
+    name="NVIDIA H100",
+    memory_mib=81920,
+    memory_usage_mib=20480,
+    memory_utilization_percent=25,
+    cores_utilization_percent=40,
+    temperature_celsius=51,
+    power_usage_watts=233,
+    unhealthy=False,
+    pci_bus_id="0000:3c:00.0",
+)
+
+LOST = SnapshotCard(
+    id="GPU-2",
+    index=None,
+    name=None,
+    memory_mib=Reason.LOST,
+    memory_usage_mib=Reason.LOST,
+    memory_utilization_percent=Reason.LOST,
+    cores_utilization_percent=Reason.LOST,
+    temperature_celsius=Reason.LOST,
+    power_usage_watts=Reason.LOST,
+    unhealthy=True,
+    unhealthy_reason="lost: GPU_IS_LOST (15)",
+)
+
+SNAPSHOT = PeerSnapshot(
+    timestamp=datetime(2026, 8, 12, 9, 15, 4, tzinfo=UTC),
+    period_s=15,
+    node_name="node-1",
+    state=CollectorState.OK,
+    detail=None,
+    cards={"nvidia": (CARD, LOST)},
+)
+
+
+def test_a_snapshot_as_a_table() -> None:
+    assert present.snapshot_text(SNAPSHOT, 3).splitlines() == [
+        "nvidia on node-1: ok",
+        "sampled every 15s; last 3s ago",
+        "",
+        "INDEX   NAME          MEMORY                     CORES    TEMP     POWER    HEALTH"
+        "                               ID",
+        "0       NVIDIA H100   20480 / 81920 MiB (25 %)   40 %     51 °C    233 W    healthy"
+        "                              GPU-1",
+        "-       -             <lost>                     <lost>   <lost>   <lost>   "
+        "unhealthy (lost: GPU_IS_LOST (15))   GPU-2",
+    ]
+
+
+def test_a_snapshot_without_a_sample_says_so() -> None:
+    empty = replace(
+        SNAPSHOT, timestamp=None, node_name=None, state=CollectorState.LIBRARY_MISSING, detail="no file", cards={}
+    )
+
+    assert present.snapshot_text(empty, None, name="nvidia").splitlines() == [
+        "nvidia: library_missing: no file",
+        "sampled every 15s; no sample yet",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "expected"),
+    [
+        (45, "last 45s ago"),
+        (46, "last 46s ago (stale: do not trust these figures)"),
+        (None, "last at 2026-08-12T09:15:04+00:00"),
+    ],
+)
+def test_what_is_old_says_so(age_s: int | None, expected: str) -> None:
+    assert present.snapshot_text(SNAPSHOT, age_s).splitlines()[1] == f"sampled every 15s; {expected}"
+
+
+@pytest.mark.parametrize(
+    ("used", "total", "percent", "expected"),
+    [
+        (1, 4, 25, "1 / 4 MiB (25 %)"),
+        (0, 4, 0, "0 / 4 MiB (0 %)"),
+        (Reason.INVALID_DATA, 4, Reason.INVALID_DATA, "<invalid_data> / 4 MiB"),
+        (1, Reason.UNSUPPORTED, Reason.UNSUPPORTED, "1 / <unsupported>"),
+        (Reason.UNSUPPORTED, Reason.UNSUPPORTED, Reason.UNSUPPORTED, "<unsupported>"),
+    ],
+)
+def test_memory(used: int | Reason, total: int | Reason, percent: int | Reason, expected: str) -> None:
+    assert present.memory_text(used, total, percent) == expected
+
+
+@pytest.mark.parametrize(
+    ("unhealthy", "why", "expected"),
+    [
+        (False, None, "healthy"),
+        (True, None, "unhealthy"),
+        (True, "ECC", "unhealthy (ECC)"),
+        (Reason.NOT_REPORTED, None, "<not_reported>"),
+    ],
+)
+def test_health(unhealthy: bool | Reason, why: str | None, expected: str) -> None:
+    assert present.health_text(unhealthy, why) == expected
+
+
+def test_documents_keep_the_order_of_their_keys() -> None:
+    value = {"b": [1, None], "a": "ü"}
+
+    assert present.document(value, Output.JSON) == '{\n  "b": [\n    1,\n    null\n  ],\n  "a": "ü"\n}'
+    assert present.document(value, Output.YAML) == "b:\n- 1\n- null\na: ü"
+    assert yaml.safe_load(present.document(value, Output.YAML)) == value
+
+
+def test_no_document_holds_what_is_not_json() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        present.document({"a": float("nan")}, Output.JSON)
+
+
+DEVICES = (
+    PciDevice("0000:3c:00.0", "10de", "2330", "030200", "nvidia"),
+    PciDevice("0000:3d:00.0", "10de", "2330", "030200", "vfio-pci"),
+    PciDevice("0000:00:02.0", "1002", "1638", "030000", "amdgpu", integrated=True),
+    PciDevice("0000:3c:00.4", "1002", "7410", "120000", virtual_function=True),
+)
+
+
+def test_an_inventory_as_tables() -> None:
+    text = present.inventory_text(DEVICES, {"nvidia": SNAPSHOT, "amd": None})
+
+    assert [line.split(None, 4) for line in text.split("\n\n")[0].splitlines()] == [
+        ["ADDRESS", "MANUFACTURER", "VENDOR:DEVICE", "DRIVER", "NOTE"],
+        ["0000:3c:00.0", "nvidia", "10de:2330", "nvidia"],
+        ["0000:3d:00.0", "nvidia", "10de:2330", "vfio-pci", "given to a virtual machine"],
+        ["0000:00:02.0", "amd", "1002:1638", "amdgpu", "part of the processor"],
+        ["0000:3c:00.4", "amd", "1002:7410", "-", "share of another card"],
+    ]
+    assert "81920 MiB" in text
+    assert "0000:3c:00.0   healthy" in text
+    assert text.endswith("amd: no collector is built yet")
+
+
+def test_an_inventory_of_nothing() -> None:
+    empty = replace(SNAPSHOT, state=CollectorState.DRIVER_NOT_LOADED, detail="code 9", cards={})
+
+    assert present.inventory_text((), {"nvidia": empty}) == (
+        "No accelerator of a known manufacturer is on the PCI bus.\n\nnvidia: driver_not_loaded: code 9"
+    )
+    assert present.inventory_text((), {}) == "No accelerator of a known manufacturer is on the PCI bus."
+
+
+def test_an_inventory_for_programs() -> None:
+    assert present.inventory_document(DEVICES[:1], {"nvidia": SNAPSHOT, "amd": None}) == {
+        "bus": [
+            {
+                "address": "0000:3c:00.0",
+                "manufacturer": "nvidia",
+                "vendorID": "10de",
+                "deviceID": "2330",
+                "driver": "nvidia",
+                "integrated": False,
+                "passthrough": False,
+                "virtualFunction": False,
+            }
+        ],
+        "manufacturers": [
+            {
+                "manufacturer": "nvidia",
+                "built": True,
+                "state": "ok",
+                "detail": None,
+                "accelerators": [
+                    {
+                        "id": "GPU-1",
+                        "index": 0,
+                        "name": "NVIDIA H100",
+                        "pciBusId": "0000:3c:00.0",
+                        "memory": 81920,
+                        "unhealthy": False,
+                    },
+                    {
+                        "id": "GPU-2",
+                        "index": None,
+                        "name": None,
+                        "pciBusId": None,
+                        "memory": None,
+                        "unhealthy": True,
+                    },
+                ],
+            },
+            {"manufacturer": "amd", "built": False, "accelerators": []},
+        ],
+    }

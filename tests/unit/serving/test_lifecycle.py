@@ -1,0 +1,170 @@
+"""How a serving program ends: by a signal with 0, by anything else with 1."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from typing_extensions import override
+
+from devicemanager.serving import probes
+from devicemanager.serving.lifecycle import serve_until_told
+from devicemanager.serving.listener import Listener
+from tests.tls_peers import Logged, on_both_loops, server_identity, until
+
+Part = Callable[[], Awaitable[object]]
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+class Program:
+    """A program of one answer and one part, and what it logs."""
+
+    def __init__(self, part: Part = for_ever, *, port: int = 0) -> None:
+        self.logged = Logged()
+        self.shutdown = probes.Shutdown()
+        app = web.Application()
+        ready = probes.Probe("readyz", [self.shutdown.check], self.logged.log)
+        app.router.add_get("/readyz", probes.handler(ready))
+        self.listener = self._listener(app, port)
+        self._part = part
+
+    def _listener(self, app: web.Application, port: int) -> Listener:
+        return Listener(app, [("127.0.0.1", port)], server_identity(), log=self.logged.log)
+
+    async def run(self) -> int:
+        return await serve_until_told(
+            self.listener,
+            {"the part": self._part},
+            self.shutdown,
+            drain_s=5,
+            log=self.logged.log,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[int]]:
+        """Runs beside the block, from the moment it listens; the block ends it."""
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(self.run())
+            await until(lambda: self.logged.events("server_listening") or task.done())
+            yield task
+
+    def reason(self) -> str:
+        """What ended it, as logged."""
+        (line,) = self.logged.events("program_failed")
+        group = line["exc_info"]
+        assert isinstance(group, BaseExceptionGroup)
+        return "; ".join(str(error) for error in group.exceptions)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@on_both_loops
+async def test_a_signal_ends_it_with_0(number: signal.Signals) -> None:
+    program = Program()
+    async with program.running() as task:
+        address = program.listener.addresses[0]
+        os.kill(os.getpid(), number)
+
+        assert await task == 0
+
+    assert [line["signal"] for line in program.logged.events("shutdown_started")] == [number.name]
+    assert program.logged.events("shutdown_complete")
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*address)
+
+
+@on_both_loops
+async def test_it_is_unready_from_the_signal_on() -> None:
+    program = Program()
+    async with program.running() as task:
+        assert program.shutdown.check.problem() is None
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until(lambda: program.logged.events("shutdown_started"))
+
+        assert program.shutdown.check.problem() == "shutting down"
+
+        assert await task == 0
+
+
+@on_both_loops
+async def test_a_part_that_fails_ends_everything_with_1() -> None:
+    asked_to_fail = asyncio.Event()
+
+    async def part() -> None:
+        await asked_to_fail.wait()
+        raise RuntimeError("no more")
+
+    program = Program(part)
+    async with program.running() as task:
+        asked_to_fail.set()
+
+        assert await task == 1
+
+    assert program.reason() == "no more"
+    assert not program.logged.events("shutdown_complete")
+
+
+@on_both_loops
+async def test_a_part_that_simply_returns_ends_everything_with_1() -> None:
+    async def part() -> None:
+        return None
+
+    program = Program(part)
+
+    assert await program.run() == 1
+    assert program.reason() == "the part ended by itself"
+
+
+@on_both_loops
+async def test_a_server_that_ends_by_itself_ends_everything_with_1() -> None:
+    class Ending(Listener):
+        @override
+        async def serve(self) -> None:
+            return None
+
+    class EndingProgram(Program):
+        @override
+        def _listener(self, app: web.Application, port: int) -> Listener:
+            return Ending(app, [("127.0.0.1", port)], server_identity(), log=self.logged.log)
+
+    program = EndingProgram()
+
+    assert await program.run() == 1
+    assert program.reason() == "listener ended by itself"
+
+
+@on_both_loops
+async def test_parts_are_ended_with_the_program() -> None:
+    ended = asyncio.Event()
+
+    async def part() -> None:
+        try:
+            await for_ever()
+        finally:
+            ended.set()
+
+    program = Program(part)
+    async with program.running():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    assert ended.is_set()
+
+
+@on_both_loops
+async def test_an_address_that_is_taken_ends_it_with_1_before_anything_runs() -> None:
+    async def part() -> None:
+        raise AssertionError("must not run")
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        program = Program(part, port=taken.getsockname()[1])
+
+        assert await program.run() == 1
+
+    (line,) = program.logged.events("listen_failed")
+    assert "Address already in use" in str(line["reason"])

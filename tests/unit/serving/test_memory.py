@@ -1,0 +1,36 @@
+"""Memory that was freed goes back, where the C library can be asked to give it."""
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from devicemanager.serving import memory
+
+_BLOCKS = 4_000
+_BLOCK_BYTES = 16_384
+"""Large enough for the C library's heap, small enough not to be mapped on its own."""
+
+
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * 4096 / (1 << 20)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc")
+def test_pages_between_those_in_use_are_given_back() -> None:
+    blocks = [bytes([index % 255 + 1]) * _BLOCK_BYTES for index in range(_BLOCKS)]
+    kept = blocks[::50]
+    del blocks
+    held = resident_mib()
+
+    memory.give_back()
+
+    assert resident_mib() < held - 30
+    assert len(kept) == _BLOCKS // 50
+
+
+def test_without_such_a_call_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_trim", lambda: None)
+
+    memory.give_back()

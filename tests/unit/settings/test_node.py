@@ -1,0 +1,332 @@
+"""Settings: where each value comes from, what is refused, and that everything wrong is said at once."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from devicemanager.errors import SettingsError
+from devicemanager.settings import node as settings
+from devicemanager.settings.flags import Settings, load, settings_of
+from devicemanager.settings.node import (
+    DetectSettings,
+    LogFormat,
+    LogLevel,
+    MonitorSettings,
+    Output,
+    ServeSettings,
+    SnapshotSettings,
+)
+from devicemanager.settings.usage import help_text
+
+URL = "https://127.0.0.1:32443"
+
+
+def serve(*arguments: str, environment: Mapping[str, str] | None = None) -> ServeSettings:
+    return load(ServeSettings, arguments, environment or {})
+
+
+def problems(
+    model: type[Settings], arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as raised:
+        load(model, arguments, environment or {})
+    return raised.value.problems
+
+
+def test_defaults_are_a_promise() -> None:
+    found = serve()
+
+    assert found.model_dump() == {
+        "config": None,
+        "manufacturer": "auto",
+        "no_pci_check": False,
+        "sys_root": Path("/sys"),
+        "simulated_scenario": None,
+        "card_timeout": None,
+        "open_timeout": 30.0,
+        "node_name": None,
+        "monitor_period": 15.0,
+        "bind_address": None,
+        "secure_port": 32443,
+        "cert_dir": None,
+        "san": (),
+        "client_ca_file": None,
+        "client_allowed_names": (),
+        "allow_anonymous": False,
+        "shutdown_timeout": 5.0,
+        "log_format": LogFormat.AUTO,
+        "log_level": LogLevel.INFO,
+    }
+    assert found.address == "127.0.0.1"
+
+
+def test_flag_goes_before_environment_before_file_before_default(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("monitor-period: 3s\nsecure-port: 3\nnode-name: from-file\nlog-level: debug\n")
+    environment = {"DEVICEMANAGER_MONITOR_PERIOD": "2s", "DEVICEMANAGER_SECURE_PORT": "2"}
+
+    found = serve("--monitor-period=1s", f"--config={file}", environment=environment)
+
+    assert (found.monitor_period, found.secure_port) == (1.0, 2)
+    assert (found.node_name, found.log_level) == ("from-file", LogLevel.DEBUG)
+    assert found.open_timeout == 30.0
+
+
+def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("manufacturer: simulated\n")
+
+    assert serve(environment={"DEVICEMANAGER_CONFIG": str(file)}).manufacturer == "simulated"
+
+
+def test_empty_variables_count_as_not_set() -> None:
+    assert serve(environment={"DEVICEMANAGER_SECURE_PORT": ""}).secure_port == 32443
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"NODE_NAME": "c"}, "c"),
+        ({"NODE_NAME": "c", "KUBERNETES_NODE_NAME": "b"}, "b"),
+        ({"NODE_NAME": "c", "KUBERNETES_NODE_NAME": "b", "DEVICEMANAGER_NODE_NAME": "a"}, "a"),
+        ({}, None),
+    ],
+    ids=["kubernetes-habit", "operator", "ours", "none"],
+)
+def test_node_name_is_also_taken_from_the_variables_pods_usually_have(
+    environment: Mapping[str, str], expected: str | None
+) -> None:
+    assert serve(environment=environment).node_name == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--allow-anonymous"], True),
+        (["--allow-anonymous=true"], True),
+        (["--allow-anonymous=false"], False),
+        (["--allow-anonymous", "--allow-anonymous=false"], False),
+    ],
+)
+def test_switches(arguments: Sequence[str], expected: bool) -> None:
+    assert serve(*arguments).allow_anonymous is expected
+
+
+def test_a_switch_does_not_swallow_the_argument_after_it() -> None:
+    found = load(SnapshotSettings, ["--insecure", URL], {})
+
+    assert found.insecure
+    assert found.url == URL
+
+
+@pytest.mark.parametrize("arguments", [["--san", "a, b,", "--san=c"], ["--san=a,b,c"]], ids=["repeated", "commas"])
+def test_lists(arguments: Sequence[str]) -> None:
+    assert serve(*arguments).san == ("a", "b", "c")
+
+
+def test_lists_in_a_file_are_lists(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("san: [a, b]\n")
+
+    assert serve("--config", str(file)).san == ("a", "b")
+
+
+def test_a_file_gives_text_as_flags_do(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("node-name: 0123\nallow-anonymous: yes\nsecure-port: 8443\n")
+
+    found = serve("--config", str(file))
+
+    assert (found.node_name, found.allow_anonymous, found.secure_port) == ("0123", True, 8443)
+
+
+@pytest.mark.parametrize("short", ["-o", "--output"])
+def test_short_flags(short: str) -> None:
+    assert load(MonitorSettings, [short, "yaml"], {}).output is Output.YAML
+
+
+def test_every_problem_of_every_source_is_reported_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("monitor-perod: 1s\nopen-timeout: forever\n")
+
+    found = problems(
+        ServeSettings,
+        [f"--config={file}", "--secure-port=99999", "--shout", "stray", "--client-allowed-names=worker", "--san"],
+        {"DEVICEMANAGER_LOG_LEVEL": "loud"},
+    )
+
+    assert found == (
+        "--shout: unknown flag",
+        "stray: unexpected argument",
+        "--san: needs a value (NAME,...)",
+        f"{file}: monitor-perod: unknown setting; did you mean monitor-period?",
+        f"{file}: open-timeout: forever: not a duration; write for example 15s, 1m30s or 500ms",
+        "--secure-port=99999: must be between 1 and 65535, or 0 for any free port",
+        "DEVICEMANAGER_LOG_LEVEL=loud: input should be 'debug', 'info', 'warning' or 'error'",
+        "--client-allowed-names: names are only checked with --client-ca-file; give it, or drop the names",
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("--monitor-period=999ms", "--monitor-period=999ms: must be between 1s and 1h"),
+        ("--monitor-period=15", "--monitor-period=15: not a duration; write for example 15s, 1m30s or 500ms"),
+        ("--monitor-period=-15s", "--monitor-period=-15s: not a duration; write for example 15s, 1m30s or 500ms"),
+        ("--monitor-period=", "--monitor-period=: not a duration; write for example 15s, 1m30s or 500ms"),
+        ("--monitor-period=1e3s", "--monitor-period=1e3s: not a duration; write for example 15s, 1m30s or 500ms"),
+        ("--bind-address=example.org", "--bind-address=example.org: must be an IP address"),
+        ("--cert-dir=/nowhere", "--cert-dir=/nowhere: no such directory"),
+        ("--client-ca-file=/nowhere", "--client-ca-file=/nowhere: no such file"),
+        ("--secure-prt=1", "--secure-prt: unknown flag; did you mean --secure-port?"),
+        (
+            "--secure-port=x",
+            "--secure-port=x: input should be a valid integer, unable to parse string as an integer",
+        ),
+        ("--config=/nowhere", "--config=/nowhere: cannot be read: No such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_was_given(argument: str, expected: str) -> None:
+    assert problems(ServeSettings, [argument]) == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"- a\n- b\n", "must be a mapping of settings"),
+        (b"just text", "must be a mapping of settings"),
+        (b"a: [", "is not YAML: "),
+        (b"\xff\xfe\xff", "cannot be read: "),
+        (b"config: other.yaml\n", "config: unknown setting"),
+    ],
+    ids=["list", "text", "broken", "not-utf-8", "another-file"],
+)
+def test_files_that_hold_no_settings(tmp_path: Path, content: bytes, expected: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_bytes(content)
+
+    (problem,) = problems(ServeSettings, [f"--config={file}"])
+
+    assert expected in problem
+
+
+def test_an_empty_file_gives_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("# nothing yet\nsan:\n")
+
+    assert serve(f"--config={file}").san == ()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> str:
+    file = tmp_path / "ca.crt"
+    file.write_text("read later")
+    return f"--client-ca-file={file}"
+
+
+def test_without_a_way_to_check_clients_it_listens_on_loopback_only() -> None:
+    (problem,) = problems(ServeSettings, ["--bind-address=0.0.0.0"])
+
+    assert problem == (
+        "--bind-address=0.0.0.0: anyone who reaches it could read the snapshot; give --client-ca-file to require "
+        "client certificates, or --allow-anonymous to let anyone read"
+    )
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2", "::1"])
+def test_any_loopback_address_needs_no_client_check(address: str) -> None:
+    assert serve(f"--bind-address={address}").address == address
+
+
+def test_it_listens_everywhere_once_clients_are_checked_or_anyone_may_read(authority: str) -> None:
+    assert serve(authority).address == "0.0.0.0"
+    assert serve("--allow-anonymous").address == "0.0.0.0"
+    assert serve("--allow-anonymous", "--bind-address=::").address == "::"
+
+
+def test_a_rule_stays_silent_when_a_setting_it_concerns_is_invalid_itself() -> None:
+    assert problems(ServeSettings, ["--bind-address=0.0.0.0", "--client-ca-file=/nowhere"]) == (
+        "--client-ca-file=/nowhere: no such file",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--card-timeout=15s"], "--card-timeout: 15s must be shorter than --monitor-period (15s)"),
+        (["--no-pci-check"], "name one with --manufacturer"),
+        (["--simulated-scenario={file}", "--manufacturer=nvidia"], "or give --manufacturer=simulated"),
+        (["--client-ca-file={file}", "--allow-anonymous"], "drop one of them"),
+        (["--cert-dir={folder}", "--san=a"], "drop one of them"),
+    ],
+    ids=["card-timeout", "no-pci-check", "scenario", "anonymous", "san"],
+)
+def test_settings_that_do_not_go_together(tmp_path: Path, arguments: Sequence[str], expected: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+
+    (problem,) = problems(ServeSettings, [one.format(file=file, folder=tmp_path) for one in arguments])
+
+    assert expected in problem
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:32443", "http://127.0.0.1", "https://", "https://a:x", "https://[::1"])
+def test_snapshot_addresses_that_are_none(url: str) -> None:
+    assert problems(SnapshotSettings, [url]) == ("URL: must look like https://HOST:PORT",)
+
+
+def test_what_is_required_is_missed_together_with_other_problems() -> None:
+    assert problems(SnapshotSettings, ["--timeout=never"]) == (
+        "URL: is required",
+        "--timeout=never: not a duration; write for example 15s, 1m30s or 500ms",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--cert={file}"], "--cert, --key: a client certificate needs both"),
+        (["--insecure", "--ca-file={file}"], "--insecure: would make --ca-file pointless; drop one of them"),
+    ],
+)
+def test_snapshot_settings_that_do_not_go_together(tmp_path: Path, arguments: Sequence[str], expected: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+
+    assert problems(SnapshotSettings, [URL, *(one.format(file=file) for one in arguments)]) == (expected,)
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        serve().secure_port = 1  # type: ignore[misc]
+
+
+def test_the_environment_of_this_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("DEVICEMANAGER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DEVICEMANAGER_SECURE_PORT", "7")
+
+    assert settings.from_process(ServeSettings, []).secure_port == 7
+
+
+@pytest.mark.parametrize("model", [ServeSettings, DetectSettings, MonitorSettings, SnapshotSettings])
+def test_help_shows_every_flag_variable_and_default(model: type[Settings]) -> None:
+    text = help_text("devicemanager x", "What it does.", model)
+
+    for setting in settings_of(model):
+        assert setting.flag in text
+        assert all(variable in text for variable in setting.variables)
+    assert "Usage: devicemanager x " in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert "--manufacturer NAME" in text or model is SnapshotSettings
+
+
+def test_no_two_settings_of_a_program_share_a_name_or_a_letter() -> None:
+    for model in (ServeSettings, DetectSettings, MonitorSettings, SnapshotSettings):
+        flags = [setting.flag for setting in settings_of(model)]
+        letters = [setting.about.short for setting in settings_of(model) if setting.about.short]
+        assert len(set(flags)) == len(flags)
+        assert len(set(letters)) == len(letters)

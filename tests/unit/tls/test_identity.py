@@ -1,0 +1,480 @@
+import asyncio
+import functools
+import ssl
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from devicemanager.clock import SystemClock
+from devicemanager.errors import SettingsError
+from devicemanager.tls.certificates import PemPair, not_after
+from devicemanager.tls.identity import ClientIdentity, ServerIdentity, self_signed_pair
+from devicemanager.tls.material import Pair, PairFiles, TrustedCAs, client_context, server_context
+from tests.tls_peers import (
+    SERVER_NAMES,
+    Logged,
+    SetClock,
+    authority,
+    bundle,
+    cas,
+    parsed,
+    rsa_pair,
+    until,
+    write_pair,
+)
+
+
+def shake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """A handshake in memory: the server's and the client's side of it.
+
+    Raises:
+        ssl.SSLError: Either refuses.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    serving = server.wrap_bio(to_server, to_client, server_side=True)
+    asking = client.wrap_bio(to_client, to_server, server_hostname=SERVER_NAMES[0])
+    pending = [asking, serving]
+    while pending:
+        for side in list(pending):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            pending.remove(side)
+    return serving, asking
+
+
+def shown_by(identity: ServerIdentity) -> bytes:
+    """The leaf that a new handshake shows, DER."""
+    _, asking = shake(identity.context, client_context(cas(authority())))
+    leaf = asking.getpeercert(binary_form=True)
+    assert leaf is not None
+    return leaf
+
+
+def ends_about(identity: ServerIdentity, end: datetime) -> bool:
+    return abs(identity.not_after - end) < timedelta(days=1)
+
+
+def replace(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def leaf_of(pem: PemPair) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(pem.certificate.decode())
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A ``--cert-dir`` with a pair in it."""
+    found = tmp_path / "serving"
+    found.mkdir()
+    write_pair(found, authority().serving(SERVER_NAMES))
+    return found
+
+
+def in_directory(directory: Path, client_ca: Path | None = None, logged: Logged | None = None) -> ServerIdentity:
+    return ServerIdentity(
+        PairFiles.in_directory(directory), client_ca, clock=SystemClock(), log=(logged or Logged()).log
+    )
+
+
+class TestServerContext:
+    def test_tls_1_1_is_too_old(self) -> None:
+        context = server_context(parsed(authority().serving(SERVER_NAMES)), None)
+
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+    def test_there_are_no_tickets(self) -> None:
+        context = server_context(parsed(authority().serving(SERVER_NAMES)), None)
+
+        assert context.options & ssl.OP_NO_TICKET
+        assert context.num_tickets == 0
+
+    def test_a_client_certificate_is_not_asked_for_without_a_ca(self) -> None:
+        context = server_context(parsed(authority().serving(SERVER_NAMES)), None)
+        serving, _ = shake(context, client_context(cas(authority()), parsed(authority().client("worker"))))
+
+        assert serving.getpeercert() is None
+
+    def test_a_client_certificate_is_optional_with_a_ca(self) -> None:
+        context = server_context(parsed(authority().serving(SERVER_NAMES)), cas(authority()))
+        without, _ = shake(context, client_context(cas(authority())))
+        with_one, _ = shake(context, client_context(cas(authority()), parsed(authority().client("worker"))))
+
+        assert not without.getpeercert()
+        shown = with_one.getpeercert()
+        assert shown is not None
+        assert shown["subject"] == ((("commonName", "worker"),),)
+
+    @pytest.mark.parametrize(
+        "pem",
+        [
+            pytest.param(authority("other").client("worker"), id="of-another-ca"),
+            pytest.param(authority().serving(["worker"]), id="for-servers-only"),
+            pytest.param(authority().client("worker", days=-1), id="ended"),
+        ],
+    )
+    def test_a_client_certificate_that_is_not_believed_ends_the_handshake(self, pem: PemPair) -> None:
+        context = server_context(parsed(authority().serving(SERVER_NAMES)), cas(authority()))
+
+        with pytest.raises(ssl.SSLCertVerificationError):
+            shake(context, client_context(cas(authority()), parsed(pem)))
+
+
+class TestClientContext:
+    @pytest.mark.parametrize(
+        "pem",
+        [
+            pytest.param(authority("other").serving(SERVER_NAMES), id="of-another-ca"),
+            pytest.param(authority().serving(["another-name.test"]), id="of-another-name"),
+            pytest.param(authority().client(SERVER_NAMES[0]), id="for-clients-only"),
+            pytest.param(authority().serving(SERVER_NAMES, days=-1), id="ended"),
+        ],
+    )
+    def test_a_server_that_is_not_believed_is_refused(self, pem: PemPair) -> None:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            shake(server_context(parsed(pem), None), client_context(cas(authority())))
+
+    def test_a_person_may_believe_anyone(self) -> None:
+        _, asking = shake(
+            server_context(parsed(authority("other").serving(["x"])), None), client_context(None, verify=False)
+        )
+
+        assert asking.version() == "TLSv1.3"
+
+
+class TestMaterial:
+    def test_the_end_is_the_leafs(self) -> None:
+        pem = authority().serving(SERVER_NAMES, now=datetime(2026, 8, 1, tzinfo=UTC), days=9)
+        chain = PemPair(pem.certificate + authority().pem.certificate, pem.key)
+
+        assert parsed(chain).not_after == not_after(pem.certificate)
+
+    def test_a_key_is_not_shown_by_accident(self) -> None:
+        assert "PRIVATE" not in repr(parsed(authority().client("worker")))
+
+    def test_an_encrypted_key_is_refused_without_asking_anyone(self) -> None:
+        pem = authority().serving(SERVER_NAMES)
+        key = serialization.load_pem_private_key(pem.key, None).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+
+        with pytest.raises(ValueError, match="encrypted"):
+            Pair.parse(pem.certificate, key)
+
+    def test_a_key_of_another_certificate_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="key values mismatch"):
+            Pair.parse(authority().client("a").certificate, authority().client("b").key)
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"garbage", authority().client("a").key], ids=["empty", "text", "key"]
+    )
+    def test_what_holds_no_certificate_is_refused(self, content: bytes) -> None:
+        with pytest.raises(ValueError, match="no certificate"):
+            Pair.parse(content, authority().client("a").key)
+        with pytest.raises(ValueError, match="no certificate"):
+            TrustedCAs.parse(content)
+
+    def test_a_damaged_certificate_is_refused(self) -> None:
+        damaged = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+        with pytest.raises(ValueError, match=r"."):
+            Pair.parse(damaged, authority().client("a").key)
+        with pytest.raises(ValueError, match=r"."):
+            TrustedCAs.parse(damaged)
+
+    def test_text_around_the_certificates_of_a_bundle_is_left_out(self) -> None:
+        text = "# Zertifizierungsstelle Köln\n".encode() + bundle(authority(), authority("other"))
+
+        assert TrustedCAs.parse(text).members == {
+            leaf_of(authority().pem),
+            leaf_of(authority("other").pem),
+        }
+
+
+class TestServerIdentity:
+    def test_every_file_that_cannot_be_used_is_named_at_once(self, tmp_path: Path) -> None:
+        (tmp_path / "ca.crt").write_bytes(b"garbage")
+
+        with pytest.raises(SettingsError) as raised:
+            in_directory(tmp_path / "absent", tmp_path / "ca.crt")
+
+        assert len(raised.value.problems) == 2
+        assert "absent" in raised.value.problems[0]
+        assert "ca.crt: no certificate" in raised.value.problems[1]
+
+    @pytest.mark.asyncio
+    async def test_a_pair_is_followed_through_a_symbolic_link(self, directory: Path) -> None:
+        logged = Logged()
+        identity = in_directory(directory, logged=logged)
+        newer = authority().serving(SERVER_NAMES, days=100)
+        write_pair(directory, newer)
+        await identity.refresh()
+
+        assert shown_by(identity) == leaf_of(newer)
+        assert identity.not_after == not_after(newer.certificate)
+        assert [line["log_level"] for line in logged.events("tls_files_reloaded")] == ["info"]
+
+    @pytest.mark.asyncio
+    async def test_files_are_compared_by_content_not_by_time(self, directory: Path) -> None:
+        identity = in_directory(directory)
+        before = identity.context
+        same = (directory / "tls.crt").read_bytes()
+        (directory / "tls.crt").write_bytes(same)
+        await identity.refresh()
+
+        assert identity.context is before
+
+    @pytest.mark.asyncio
+    async def test_another_type_of_key_takes_over(self, directory: Path) -> None:
+        identity = in_directory(directory)
+        newer = rsa_pair()
+        write_pair(directory, newer)
+        await identity.refresh()
+
+        assert shown_by(identity) == leaf_of(newer)
+
+    @pytest.mark.asyncio
+    @pytest.mark.parametrize("broken", ["garbage", "mismatch", "missing", "half"])
+    async def test_the_old_pair_stays_when_the_new_cannot_be_used(self, broken: str, directory: Path) -> None:
+        logged = Logged()
+        identity = in_directory(directory, logged=logged)
+        before = shown_by(identity)
+        newer = authority().serving(SERVER_NAMES)
+        match broken:
+            case "garbage":
+                write_pair(directory, PemPair(b"garbage", newer.key))
+            case "mismatch":
+                write_pair(directory, PemPair(newer.certificate, authority().client("other").key))
+            case "half":
+                write_pair(directory, PemPair(newer.certificate[:200], newer.key))
+            case _:
+                (directory / "tls.key").unlink()
+        for _ in range(3):
+            await identity.refresh()
+
+        assert shown_by(identity) == before
+        assert [line["log_level"] for line in logged.events("tls_files_refused")] == ["warning"]
+        assert "PRIVATE" not in str(logged.capture.entries)
+
+    @pytest.mark.asyncio
+    async def test_a_good_pair_after_a_bad_one_is_used(self, directory: Path) -> None:
+        identity = in_directory(directory)
+        write_pair(directory, PemPair(b"garbage", b"garbage"))
+        await identity.refresh()
+        newer = authority().serving(SERVER_NAMES)
+        write_pair(directory, newer)
+        await identity.refresh()
+
+        assert shown_by(identity) == leaf_of(newer)
+
+    @pytest.mark.asyncio
+    async def test_a_ca_file_is_followed_while_the_pair_stays(self, directory: Path, tmp_path: Path) -> None:
+        ca_file = tmp_path / "ca.crt"
+        ca_file.write_bytes(bundle(authority()))
+        identity = in_directory(directory, ca_file)
+        dropped: list[frozenset[bytes]] = []
+        identity.on_dropped(dropped.append)
+
+        ca_file.write_bytes(bundle(authority(), authority("other")))
+        await identity.refresh()
+        shake(identity.context, client_context(cas(authority()), parsed(authority("other").client("w"))))
+        assert dropped == []
+
+        ca_file.write_bytes(bundle(authority("other")))
+        await identity.refresh()
+        assert dropped == [frozenset({leaf_of(authority().pem)})]
+        with pytest.raises(ssl.SSLCertVerificationError):
+            shake(identity.context, client_context(cas(authority()), parsed(authority().client("w"))))
+
+    @pytest.mark.asyncio
+    async def test_an_emptied_ca_file_changes_nothing(self, directory: Path, tmp_path: Path) -> None:
+        ca_file = tmp_path / "ca.crt"
+        ca_file.write_bytes(bundle(authority()))
+        identity = in_directory(directory, ca_file)
+        ca_file.write_bytes(b"")
+        await identity.refresh()
+
+        assert identity.client_cas == cas(authority())
+
+    @pytest.mark.asyncio
+    async def test_a_bad_pair_does_not_hold_up_a_ca(self, directory: Path, tmp_path: Path) -> None:
+        ca_file = tmp_path / "ca.crt"
+        ca_file.write_bytes(bundle(authority()))
+        identity = in_directory(directory, ca_file)
+        write_pair(directory, PemPair(b"garbage", b"garbage"))
+        ca_file.write_bytes(bundle(authority("other")))
+        await identity.refresh()
+
+        assert identity.client_cas == cas(authority("other"))
+
+    def test_cas_from_memory_are_swapped_at_run_time(self) -> None:
+        identity = ServerIdentity(parsed(authority().serving(SERVER_NAMES)), clock=SystemClock(), log=Logged().log)
+        dropped: list[frozenset[bytes]] = []
+        identity.on_dropped(dropped.append)
+        identity.trust(cas(authority()))
+        assert identity.trusts(cas(authority()))
+        identity.trust(None)
+
+        assert dropped == [cas(authority()).members]
+        assert not identity.trusts(cas(authority()))
+        assert identity.trusts(None)
+
+    def test_a_tls_1_2_session_is_not_resumed(self) -> None:
+        identity = ServerIdentity(parsed(authority().serving(SERVER_NAMES)), clock=SystemClock(), log=Logged().log)
+        asking = client_context(cas(authority()))
+        asking.maximum_version = ssl.TLSVersion.TLSv1_2
+        _, first = shake(identity.context, asking)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        serving = identity.context.wrap_bio(incoming, outgoing, server_side=True)
+        again = asking.wrap_bio(outgoing, incoming, server_hostname=SERVER_NAMES[0], session=first.session)
+        for side in (again, serving, again, serving, again):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+
+        assert first.session is not None
+        assert again.session_reused is False
+
+    def test_a_tls_1_3_handshake_keeps_the_context(self) -> None:
+        identity = ServerIdentity(parsed(authority().serving(SERVER_NAMES)), clock=SystemClock(), log=Logged().log)
+        context = identity.context
+        shake(context, client_context(cas(authority())))
+
+        assert identity.context is context
+
+    @pytest.mark.asyncio
+    async def test_following_looks_again_and_again(self, directory: Path) -> None:
+        identity = in_directory(directory)
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(identity.follow(0.001))
+            for days in (50, 60):
+                write_pair(directory, authority().serving(SERVER_NAMES, days=days))
+                soon = datetime.now(UTC) + timedelta(days=days)
+                await until(functools.partial(ends_about, identity, soon))
+            following.cancel()
+
+
+class TestExpiry:
+    def identity(self, days: float, clock: SetClock, logged: Logged) -> ServerIdentity:
+        end = clock.now() + timedelta(days=days)
+        pair = parsed(authority().serving(SERVER_NAMES, now=end, days=0))
+        return ServerIdentity(pair, clock=clock, log=logged.log)
+
+    @pytest.mark.asyncio
+    async def test_a_certificate_is_warned_about_from_30_days_before_its_end_once_a_day(self) -> None:
+        clock, logged = SetClock(), Logged()
+        identity = self.identity(30.5, clock, logged)
+        await identity.refresh()
+        assert logged.events("certificate_expires_soon") == []
+        clock.at += timedelta(days=1)
+        for _ in range(3):
+            await identity.refresh()
+        clock.at += timedelta(days=1)
+        await identity.refresh()
+
+        assert [line["remaining_s"] for line in logged.events("certificate_expires_soon")] == [
+            int(29.5 * 86400),
+            int(28.5 * 86400),
+        ]
+
+    @pytest.mark.asyncio
+    async def test_one_that_has_ended_is_warned_about_too(self) -> None:
+        clock, logged = SetClock(), Logged()
+        await self.identity(-2, clock, logged).refresh()
+
+        assert [line["remaining_s"] for line in logged.events("certificate_expires_soon")] == [-2 * 86400]
+
+
+class TestClientIdentity:
+    def identity(self, directory: Path, ca_file: Path, logged: Logged | None = None) -> ClientIdentity:
+        return ClientIdentity(
+            ca_file,
+            PairFiles.in_directory(directory),
+            clock=SystemClock(),
+            log=(logged or Logged()).log,
+        )
+
+    @pytest.fixture
+    def ca_file(self, tmp_path: Path) -> Path:
+        path = tmp_path / "ca.crt"
+        path.write_bytes(bundle(authority()))
+        return path
+
+    @pytest.mark.asyncio
+    async def test_the_pair_and_the_cas_are_followed(self, tmp_path: Path, ca_file: Path) -> None:
+        directory = tmp_path / "client"
+        directory.mkdir()
+        write_pair(directory, authority().client("worker"))
+        identity = self.identity(directory, ca_file)
+        write_pair(directory, authority("other").client("worker", days=20))
+        replace(ca_file, bundle(authority("third")))
+        await identity.refresh()
+
+        serving, _ = shake(
+            server_context(parsed(authority("third").serving(SERVER_NAMES)), cas(authority("other"))),
+            identity.context,
+        )
+        assert serving.getpeercert()
+        assert identity.not_after is not None
+        assert identity.not_after < datetime.now(UTC) + timedelta(days=21)
+
+    @pytest.mark.asyncio
+    async def test_what_was_in_use_stays_when_the_files_go(self, tmp_path: Path, ca_file: Path) -> None:
+        logged, directory = Logged(), tmp_path / "client"
+        directory.mkdir()
+        write_pair(directory, authority().client("worker"))
+        identity = self.identity(directory, ca_file, logged)
+        before = identity.context
+        remove(ca_file)
+        (directory / "tls.crt").unlink()
+        await identity.refresh()
+
+        assert identity.context is before
+        assert len(logged.events("tls_files_refused")) == 2
+
+    def test_every_file_that_cannot_be_used_is_named_at_once(self, tmp_path: Path) -> None:
+        with pytest.raises(SettingsError) as raised:
+            self.identity(tmp_path / "absent", tmp_path / "ca.crt")
+
+        assert len(raised.value.problems) == 2
+
+    def test_nothing_shown_has_no_end(self) -> None:
+        identity = ClientIdentity(cas(authority()), clock=SystemClock(), log=Logged().log)
+
+        assert identity.not_after is None
+
+
+class TestSelfSigned:
+    @pytest.mark.asyncio
+    async def test_a_short_lived_process_makes_the_pair(self) -> None:
+        pair = await self_signed_pair(["device-manager.test"])
+
+        _, asking = shake(server_context(pair, None), client_context(TrustedCAs.parse(pair.certificate)))
+        assert asking.version() == "TLSv1.3"
+
+    @pytest.mark.asyncio
+    async def test_its_failure_says_what_it_said(self) -> None:
+        with pytest.raises(SettingsError, match="self-signed certificate failed"):
+            await self_signed_pair(["ü" * 300])
+
+    def test_the_serving_side_never_imports_cryptography(self) -> None:
+        code = (
+            "import sys, devicemanager.serving.listener, devicemanager.node.server, devicemanager.tls.identity;"
+            "print(sorted(name for name in sys.modules if name.partition('.')[0] == 'cryptography'))"
+        )
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+
+        assert run.stdout == "[]\n"
