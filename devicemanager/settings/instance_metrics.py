@@ -19,7 +19,9 @@ class InstanceMetricsSettings(OutputSettings, LogSettings):
     """`devicemanager instance-metrics`: one Instance's current sample."""
 
     name: Annotated[str, About("The Instance.", "NAME", positional=True)]
-    namespace: Annotated[str, About("Its namespace.", "NAMESPACE", short="n")] = "default"
+    namespace: Annotated[
+        str | None, About("Its namespace.", "NAMESPACE", short="n", default="the context's, else `default`")
+    ] = None
     kubeconfig: Annotated[
         str,
         About(

@@ -4,6 +4,7 @@ The second way needs what the worker needs and, for the cards, a way to the devi
 that they accept (``docs/demo.md``). What is missing is said in ``sources``, as everywhere.
 """
 
+import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,18 +50,22 @@ async def ask(settings: InstanceMetricsSettings, clock: Clock | None = None) -> 
         FetchError: The API server refused the caller, or cannot be reached.
     """
     clock = clock or SystemClock()
-    if not (is_name(settings.namespace) and is_name(settings.name)):
-        return Asked(NotFound(f"{settings.namespace}/{settings.name} is no name of an Instance"))
     credentials = Kubeconfig(settings.kubeconfig_paths, settings.context)
+    namespace = settings.namespace
+    if namespace is None:
+        namespace = await asyncio.to_thread(credentials.namespace)
+    if not (is_name(namespace) and is_name(settings.name)):
+        return Asked(NotFound(f"{namespace}/{settings.name} is no name of an Instance"))
     began_s = clock.monotonic()
     try:
         async with ClusterClient(credentials, clock) as cluster:
-            return Asked(await _from_worker(cluster, settings))
+            return Asked(await _from_worker(cluster, settings, namespace))
     except FetchError as error:
         if error.status == _GATEWAY_TIMEOUT:
             return Asked(DeadlineExceeded(error.message))
         if f'"{settings.name}" not found' in error.message:
-            return Asked(NotFound(error.message))  # somebody serves the group, and knows no such Instance
+            # Somebody serves the group, and knows no such Instance; as Kubernetes says it, without the namespace.
+            return Asked(NotFound(f'{error.message} in namespace "{namespace}"'))
         if error.status not in _NO_WORKER:
             raise
         reason = error.message
@@ -73,12 +78,12 @@ async def ask(settings: InstanceMetricsSettings, clock: Clock | None = None) -> 
         device_manager_server_name=settings.device_manager_server_name,
     )
     async with connected_reader(credentials, options) as reader:
-        return Asked(await reader.read(settings.namespace, settings.name, deadline_s=left_s), reason)
+        return Asked(await reader.read(namespace, settings.name, deadline_s=left_s), reason)
 
 
-async def _from_worker(cluster: ClusterClient, settings: InstanceMetricsSettings) -> Outcome:
+async def _from_worker(cluster: ClusterClient, settings: InstanceMetricsSettings, namespace: str) -> Outcome:
     prefix = f"/apis/{settings.api_group}/v1/namespaces"
-    path = object_path(prefix, settings.namespace, "instances", settings.name, "metrics")
+    path = object_path(prefix, namespace, "instances", settings.name, "metrics")
     params = {"timeout": f"{settings.timeout:.1f}s"}
     return Answer(instance_metrics.parse(await cluster.get(path, params, deadline_s=settings.timeout)))
 

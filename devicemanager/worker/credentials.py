@@ -97,16 +97,34 @@ class Kubeconfig(CredentialsSource):
                 configuration = runner.run(self._read())
             return _credentials(configuration, self._contexts)
         except Exception as error:  # the package raises whatever its parsing trips over
-            problem = excerpt(str(error) or type(error).__name__)
-            raise SettingsError([f"kubeconfig {self._paths}: {problem}"]) from error
+            raise self._refused(error) from error
 
-    async def _read(self) -> Any:
-        configuration = import_module("kubernetes.aio.client.configuration").Configuration()
+    def namespace(self) -> str:
+        """The namespace that the context names; ``default`` where it names none, as kubectl takes it. Blocks.
+
+        Raises:
+            SettingsError: The files cannot be read, or have no such context.
+        """
+        try:
+            _, loader = self._open()
+            return str(loader.current_context["context"].get("namespace") or "default")
+        except Exception as error:  # the package raises whatever its parsing trips over
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> SettingsError:
+        return SettingsError([f"kubeconfig {self._paths}: {excerpt(str(error) or type(error).__name__)}"])
+
+    def _open(self) -> tuple[Any, Any]:
+        """The files as one, and the package's loader of its context."""
         kube_config = import_module("kubernetes.aio.config.kube_config")
         merged = kube_config.KubeConfigMerger(self._paths).config
         if merged is None:
             raise SettingsError(["no such file"])
-        loader = kube_config.KubeConfigLoader(merged, active_context=self._context, config_base_path=None)
+        return merged, kube_config.KubeConfigLoader(merged, active_context=self._context, config_base_path=None)
+
+    async def _read(self) -> Any:
+        configuration = import_module("kubernetes.aio.client.configuration").Configuration()
+        merged, loader = self._open()
         try:
             async with asyncio.timeout(PLUGIN_DEADLINE_S):
                 await loader.load_and_set(configuration)

@@ -163,9 +163,28 @@ async def test_an_instance_that_the_worker_does_not_know(
     answers.append(status(404, 'instances.worker.gpustack.ai "web" not found'))
     assert await look(settings) == 1
     assert capsys.readouterr().err == (
-        'devicemanager instance-metrics: HTTP 404: instances.worker.gpustack.ai "web" not found\n'
+        "devicemanager instance-metrics: "
+        'HTTP 404: instances.worker.gpustack.ai "web" not found in namespace "team-a"\n'
     )
     assert stand_in_cluster.requests.matching("instances.worker.gpustack.ai") == []
+
+
+@pytest.mark.parametrize(("flag", "expected"), [(None, "team-b/web"), ("team-c", "team-c/web")])
+@pytest.mark.asyncio
+async def test_the_namespace_is_the_contexts_unless_a_flag_names_one(
+    stand_in_cluster: StandInCluster,
+    settings: InstanceMetricsSettings,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    flag: str | None,
+    expected: str,
+) -> None:
+    kubeconfig = stand_in_cluster.write_kubeconfig(tmp_path / "of-team-b", ADMIN_TOKEN, "team-b")
+    changed = {"kubeconfig": str(kubeconfig), "namespace": flag}
+
+    assert await look(settings.model_copy(update=changed)) == 1
+
+    assert f"Instance {expected} not found" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["Web", "../nodes", ""])

@@ -132,6 +132,30 @@ def test_a_token_in_another_file_is_read_again(tmp_path: Path) -> None:
     assert source.load().authorization == "Bearer second"
 
 
+@pytest.mark.parametrize(
+    ("context", "expected"), [(None, "team-a"), ("named", "team-b"), ("bare", "default"), ("empty", "default")]
+)
+def test_the_namespace_is_the_contexts(tmp_path: Path, context: str | None, expected: str) -> None:
+    path = Path(write(tmp_path, {"token": "secret"}))
+    document = yaml.safe_load(path.read_text())
+    named = {"current": "team-a", "named": "team-b", "bare": None, "empty": ""}
+    document["contexts"] = [
+        {"name": name, "context": {"cluster": "c", "user": "u", **({} if value is None else {"namespace": value})}}
+        for name, value in named.items()
+    ]
+    document["current-context"] = "current"
+    path.write_text(yaml.safe_dump(document))
+
+    assert Kubeconfig(str(path), context).namespace() == expected
+
+
+def test_a_namespace_of_no_kubeconfig_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no such file"):
+        Kubeconfig(str(tmp_path / "missing")).namespace()
+    with pytest.raises(SettingsError, match="another"):
+        Kubeconfig(write(tmp_path, {"token": "secret"}), "another").namespace()
+
+
 def test_a_password(tmp_path: Path) -> None:
     found = Kubeconfig(write(tmp_path, {"username": "a", "password": "b"})).load()
 
