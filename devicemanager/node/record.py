@@ -137,7 +137,9 @@ class Record:
             self._none_since_s = now_s
         if self._known and now_s - self._none_since_s < STALE_AFTER_PERIODS * self._period_s:
             self._verdict.consecutive_failures += 1
-            self._holder.report(self._verdict.give(self._verdict.status.state, detail))
+            had = f"{detail}, though there were {self._count or len(self._known)}"
+            doubt = f"{had}; believed after {STALE_AFTER_PERIODS} periods"
+            self._holder.report(self._verdict.give(self._verdict.status.state, doubt))
             return
         self._known, self._count, self._readable_since_s = (), None, None
         self._suspects.clear()

@@ -1,6 +1,5 @@
 """The verdict on a collector over time: since when it holds, and what of its changes is worth a line in the log."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -8,14 +7,11 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import CollectorState, CollectorStatus
 
-QUIET_S: Final = 60.0
-"""A collector that fails and recovers on every tick says so once a minute, not twice a tick."""
+BURST: Final = 4
+"""Lines that may be said at once: a failure, the recovery, and both once more."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    at_s: float
-    unsaid: int = 0
+LINE_EVERY_S: Final = 60.0
+"""A collector that fails and recovers on every tick says so once a minute after that, not twice a tick."""
 
 
 class Verdict:
@@ -25,32 +21,43 @@ class Verdict:
         """Begin with ``starting``."""
         self._clock = clock
         self._log = log
-        self._told: dict[CollectorState, _Told] = {}
+        self._said = CollectorState.STARTING
+        self._unsaid = 0
+        self._lines = float(BURST)
+        self._counted_s = clock.monotonic()
         self.status = CollectorStatus(CollectorState.STARTING, clock.now())
         self.consecutive_failures = 0
         self.restarts = 0
 
     def give(self, state: CollectorState, detail: str | None = None) -> CollectorStatus:
-        """The verdict with the counts as they are now. A change of state is logged."""
+        """The verdict with the counts as they are now; asked for at every tick.
+
+        A change of state is logged. One that comes too soon after others is held back, and if it still holds when
+        a line may be written again, it is logged then: the last line is never wrong for long.
+        """
         changed = state is not self.status.state
-        if changed:
-            self._tell(state, detail)
         since = self._clock.now() if changed else self.status.since
         self.status = CollectorStatus(state, since, detail, self.consecutive_failures, self.restarts)
+        if state is not self._said and self._line_is_due():
+            self._say()
+        elif changed:
+            self._unsaid += 1
         return self.status
 
-    def _tell(self, state: CollectorState, detail: str | None) -> None:
+    def _line_is_due(self) -> bool:
         now_s = self._clock.monotonic()
-        told = self._told.get(state)
-        if told is not None and now_s - told.at_s < QUIET_S:
-            self._told[state] = _Told(told.at_s, told.unsaid + 1)
-            return
-        self._told[state] = _Told(now_s)
+        self._lines = min(BURST, self._lines + (now_s - self._counted_s) / LINE_EVERY_S)
+        self._counted_s = now_s
+        if self._lines < 1:
+            return False
+        self._lines -= 1
+        return True
+
+    def _say(self) -> None:
+        state, detail = self.status.state, self.status.detail
+        more: dict[str, object] = {} if detail is None else {"detail": detail}
+        if self._unsaid:
+            more["changes_not_logged"] = self._unsaid
         say = self._log.info if state in (CollectorState.OK, CollectorState.NO_DEVICES) else self._log.warning
-        say(
-            "collector_state_changed",
-            state=state.value,
-            previous=self.status.state.value,
-            detail=detail,
-            repeats_not_logged=0 if told is None else told.unsaid,
-        )
+        say("collector_state_changed", state=state.value, previous=self._said.value, **more)
+        self._said, self._unsaid = state, 0

@@ -66,7 +66,11 @@ class Desk:
 
     @property
     def logged(self) -> list[Any]:
-        return [e["state"] for e in self.capture.entries if e["event"] == "collector_state_changed"]
+        return [entry["state"] for entry in self.changes]
+
+    @property
+    def changes(self) -> list[Any]:
+        return [entry for entry in self.capture.entries if entry["event"] == "collector_state_changed"]
 
 
 def test_a_good_tick_is_a_sample() -> None:
@@ -177,7 +181,8 @@ def test_no_cards_after_some_is_believed_after_three_periods() -> None:
         desk.fail(CollectorState.NO_DEVICES)
         assert desk.sample is held
         assert desk.holder.snapshot.collector.state is CollectorState.OK
-        assert desk.holder.snapshot.collector.detail == "why"
+        expected = "why, though there were 1; believed after 3 periods"
+        assert desk.holder.snapshot.collector.detail == expected
         assert desk.record.delay_s() <= PERIOD_S
         desk.clock.pass_s(PERIOD_S)
     desk.fail(CollectorState.NO_DEVICES)
@@ -237,17 +242,38 @@ def test_a_card_that_answered_alone_keeps_its_reason_until_it_is_read_with_the_o
     assert [reading.unhealthy_reason for reading in desk.sample.readings] == [None, None]
 
 
-def test_a_collector_that_flaps_is_logged_once_a_minute() -> None:
+def test_a_collector_that_flaps_is_logged_a_few_times_and_then_once_a_minute() -> None:
     desk = Desk()
-    for _ in range(10):
+    for _ in range(120):
         desk.good(0)
+        desk.clock.pass_s(5)
         desk.fail(CollectorState.CRASHED)
         desk.clock.pass_s(5)
-    assert desk.logged == ["ok", "crashed"]
-    desk.clock.pass_s(60)
+    assert desk.logged[:4] == ["ok", "crashed", "ok", "crashed"]
+    assert 4 + 15 <= len(desk.logged) <= 4 + 20
+
+
+def test_a_recovery_that_is_held_back_is_logged_as_soon_as_a_line_may_be_written() -> None:
+    desk = Desk()
+    for _ in range(3):
+        desk.good(0)
+        desk.fail(CollectorState.CRASHED)
     desk.good(0)
-    assert desk.logged == ["ok", "crashed", "ok"]
-    assert desk.capture.entries[-2]["repeats_not_logged"] == 9
+    assert desk.logged[-1] == "crashed"
+    for _ in range(8):
+        desk.clock.pass_s(PERIOD_S)
+        desk.good(0)
+    assert desk.logged == ["ok", "crashed", "ok", "crashed", "ok"]
+    assert desk.changes[-1]["previous"] == "crashed"
+    assert desk.changes[-1]["changes_not_logged"] == 3
+
+
+def test_what_is_empty_is_left_out_of_the_line() -> None:
+    desk = Desk()
+    desk.good(0)
+    assert set(desk.changes[0]) == {"event", "log_level", "state", "previous"}
+    desk.fail(CollectorState.CRASHED)
+    assert desk.changes[1]["detail"] == "why"
 
 
 def test_a_state_keeps_the_time_at_which_it_began() -> None:
