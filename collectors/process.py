@@ -23,6 +23,7 @@ from typing import Final, NoReturn
 from collectors import lines, registry, text
 from collectors.contract import EXIT_CODES, Collector
 from collectors.pacing import next_due_s
+from devicemanager import streams
 from devicemanager.errors import CollectorError, SettingsError, excerpt
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
 from devicemanager.rules.duration import parse_duration
@@ -61,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 after ``--once`` or when nobody reads any more, 2 for usage, else one of
         :data:`collectors.contract.EXIT_CODES`.
     """
+    streams.open_missing()
+    streams.replace_what_cannot_be_encoded()
     options = _parser().parse_args(arguments)
     try:
         channel = _private_channel(options.fd)
@@ -85,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         collector.open()
         if for_a_person:
             readings = _readings(collector, _counted(collector), selection, announce=lambda _: None)
-            emit(text.describe(list(readings)).encode())
+            emit(text.describe(list(readings)).encode(sys.stdout.encoding, "replace"))
         else:
             emit(lines.hello(options.name, os.getpid()))
             _sample_for_ever(collector, selection, emit, period_s=None if options.once else options.period)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Final
 
-from devicemanager import __version__, logs
-from devicemanager.errors import SettingsError
+from devicemanager import __version__, logs, streams
+from devicemanager.errors import OutputError, SettingsError
 from devicemanager.settings.flags import Settings
 from devicemanager.settings.node import LogSettings, from_process
 
@@ -24,6 +24,7 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
+EXIT_READER_LEFT: Final = 128 + signal.SIGPIPE
 
 _LEFT_OVER_S: Final = 1
 """For threads after everything has ended; one that hangs in a file system would keep the process for ever."""
@@ -100,14 +101,31 @@ COMMANDS: Final[Mapping[str, Command]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """What the ``devicemanager`` program does. Returns the exit code."""
+    streams.open_missing()
+    streams.replace_what_cannot_be_encoded()
     given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _answer(given)
+    except OutputError as error:
+        if error.reader_left:
+            return EXIT_READER_LEFT
+        print(f"devicemanager: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    finally:
+        streams.finish()
+
+
+def _answer(given: Sequence[str]) -> int:
     name, rest = (given[0], given[1:]) if given else ("", [])
     if name in {"version", "--version"}:
-        print(f"devicemanager {__version__}")
+        streams.say(f"devicemanager {__version__}")
         return EXIT_OK
-    if name in {"", "help", "-h", "--help"}:
-        print(_overview(), file=sys.stdout if name else sys.stderr)
-        return EXIT_OK if name else EXIT_USAGE
+    if name in {"help", "-h", "--help"}:
+        streams.say(_overview())
+        return EXIT_OK
+    if not name:
+        print(_overview(), file=sys.stderr)
+        return EXIT_USAGE
     command = COMMANDS.get(name)
     if command is None:
         close = difflib.get_close_matches(name, [*COMMANDS, "version"], n=1)
@@ -134,7 +152,7 @@ def _start(program: str, command: Command, arguments: Sequence[str]) -> int:
     if not {"-h", "--help"}.isdisjoint(arguments):
         from devicemanager.settings.usage import help_text
 
-        print(help_text(program, command.summary, model))
+        streams.say(help_text(program, command.summary, model))
         return EXIT_OK
     settings = from_process(model, arguments, resolve_name(command.rules))
     if isinstance(settings, LogSettings):

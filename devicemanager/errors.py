@@ -9,6 +9,7 @@ they appear (``raise … from``); none of ours derives from a foreign class.
   * ``CollectorError`` - a vendor library as a whole cannot be used
   * ``DocumentError`` - bytes from a peer are not the document they should be
   * ``FetchError`` - a peer could not be asked, or refused
+  * ``OutputError`` - the answer could not be written to where it was wanted
 """
 
 from collections.abc import Sequence
@@ -80,3 +81,15 @@ class FetchError(DeviceManagerError):
         self.message = message
         self.status = status
         self.reason = reason
+
+
+class OutputError(DeviceManagerError):
+    """Standard output cannot be written.
+
+    Attributes:
+        reader_left: Whether that is because the reader has seen enough, as ``head`` does.
+    """
+
+    def __init__(self, message: str, *, reader_left: bool) -> None:
+        super().__init__(message)
+        self.reader_left = reader_left

@@ -4,6 +4,7 @@ import json
 import sys
 from typing import Final
 
+from devicemanager import streams
 from devicemanager.clock import SystemClock
 from devicemanager.errors import FetchError
 from devicemanager.programs import present
@@ -31,15 +32,11 @@ async def look(settings: InstanceMetricsSettings) -> int:
         return _complain(asked.outcome.message)
     usage = asked.outcome.usage
     if settings.output is Output.TABLE:
-        _say(usage_text(usage, clock.now()))
+        streams.say(usage_text(usage, clock.now()))
     else:
         document = json.loads(instance_metrics.encode(usage, api_group=settings.api_group))
-        _say(present.document(document, settings.output))
+        streams.say(present.document(document, settings.output))
     return _DONE
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
 
 
 def _note(text: str) -> None:

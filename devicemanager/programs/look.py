@@ -13,7 +13,7 @@ import structlog
 from yarl import URL
 
 from collectors import pci, registry
-from devicemanager import __version__
+from devicemanager import __version__, streams
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError, excerpt
 from devicemanager.model.accelerator import CollectorState, Snapshot
@@ -74,9 +74,9 @@ async def detect(settings: DetectSettings) -> int:
         readable = known is not None and known.built
         inventory[name] = snapshot.parse(snapshot.encode(await _sampled(settings, name))) if readable else None
     if settings.output is Output.TABLE:
-        _say(present.inventory_text(devices, inventory))
+        streams.say(present.inventory_text(devices, inventory))
     else:
-        _say(present.document(present.inventory_document(devices, inventory), settings.output))
+        streams.say(present.document(present.inventory_document(devices, inventory), settings.output))
     listed = any(found is not None and any(found.cards.values()) for found in inventory.values())
     return DONE if listed else NOTHING_READ
 
@@ -124,10 +124,6 @@ async def _fetched(settings: SnapshotSettings, clock: Clock) -> Received:
 
 def _print_snapshot(body: bytes, age_s: int | None, output: Output, name: str = "device manager") -> None:
     if output is Output.TABLE:
-        _say(present.snapshot_text(snapshot.parse(body), age_s, name=name))
+        streams.say(present.snapshot_text(snapshot.parse(body), age_s, name=name))
     else:
-        _say(present.document(json.loads(body), output))
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+        streams.say(present.document(json.loads(body), output))

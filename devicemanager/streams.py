@@ -1,0 +1,69 @@
+"""The standard streams as they may be found: not there, full, given up by their reader, or in an old encoding."""
+
+import contextlib
+import io
+import os
+import sys
+from typing import Final
+
+from devicemanager.errors import OutputError
+
+_STREAMS: Final = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
+
+
+def open_missing() -> None:
+    """Open ``/dev/null`` where a standard descriptor is closed.
+
+    The next file or socket would get its number otherwise, and whatever is printed would go there. To be called
+    before anything else is opened.
+    """
+    for descriptor, (name, mode) in _STREAMS.items():
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            _point_nowhere(descriptor)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - stays open
+
+
+def replace_what_cannot_be_encoded() -> None:
+    """Print ``?`` for a character that the terminal's encoding lacks, a degree sign for example."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def say(text: str) -> None:
+    """Write an answer to standard output, all of it, with a line break.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        _point_nowhere(1)  # or what is left in the buffer fails once more as the interpreter ends
+        raise OutputError(
+            f"standard output cannot be written: {error.strerror}", reader_left=isinstance(error, BrokenPipeError)
+        ) from error
+
+
+def finish() -> None:
+    """Write what is left; what cannot be written is lost, and costs neither a traceback nor the exit code."""
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            _point_nowhere(descriptor)
+            with contextlib.suppress(OSError):
+                stream.flush()
+
+
+def _point_nowhere(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    if nowhere == descriptor:
+        os.set_inheritable(descriptor, True)
+    else:
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
