@@ -12,7 +12,6 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from devicemanager.errors import excerpt
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import Shutdown
 
@@ -49,7 +48,7 @@ async def serve_until_told(
     try:
         await listener.start()
     except OSError as error:
-        log.error("listen_failed", reason=excerpt(str(error)))  # noqa: TRY400 - the address is at fault, not the code
+        log.error("listen_failed", reason=error.strerror)  # noqa: TRY400 - the address is at fault, not the code
         return FAILED
     for address, port in listener.addresses:
         log.info("server_listening", address=address, port=port)

@@ -15,8 +15,10 @@ Both servers listen through this. Beside what ``asyncio`` and aiohttp do, it
 
 import asyncio
 import contextlib
+import errno
 import functools
 import logging
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -31,6 +33,9 @@ from devicemanager.serving.connection import Connection, Limits, PlainRequest
 from devicemanager.serving.log_rate import RateLimitedLog
 from devicemanager.tls.identity import ServerIdentity
 from devicemanager.tls.material import anchor_of, reason_of
+
+_ANY_IPV6: Final = "::"
+_ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what the first means where the kernel has no IPv6
 
 _SWEEP_S: Final = 1.0
 """How often deadlines are looked at; they are enforced at most this much late."""
@@ -75,7 +80,8 @@ class Listener:
 
         Args:
             app: What is served.
-            addresses: IP address and port to listen on; port 0 takes a free one. ``::`` takes IPv4 too.
+            addresses: IP address and port to listen on; port 0 takes a free one. ``::`` takes IPv4 too,
+                and IPv4 alone where the kernel has no IPv6.
             identity: Gives each handshake its TLS context.
             limits: The defaults of :class:`Limits` if not given.
             log: Where refusals and limits that were reached are said.
@@ -117,7 +123,7 @@ class Listener:
         self._server.request_factory = functools.partial(self._app._make_request, _cls=PlainRequest)
         try:
             for address, port in self._wanted:
-                self._sockets.append(_listen(address, port, self.limits.backlog))
+                self._sockets.append(_listen(address, port, self.limits.backlog, self._log))
         except OSError:
             self._stop_listening()
             await self._runner.cleanup()
@@ -352,9 +358,38 @@ def _anchor_of(connection: Connection) -> bytes | None:
     return anchor_of(tls) if isinstance(tls, ssl.SSLObject) else None
 
 
-def _listen(address: str, port: int, backlog: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    dual_stack = address == "::" and socket.has_dualstack_ipv6()
-    listening = socket.create_server((address, port), family=family, backlog=backlog, dualstack_ipv6=dual_stack)
+def _listen(address: str, port: int, backlog: int, log: FilteringBoundLogger) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        OSError: It cannot be had; the text says where, and what can be done.
+    """
+    try:
+        listening = _bound(address, port, backlog)
+    except OSError as error:
+        if address != _ANY_IPV6 or error.errno != errno.EAFNOSUPPORT:
+            raise OSError(error.errno, _why_not(error, address, port)) from error
+        log.info("kernel_without_ipv6", address=_ANY_IPV4)
+        return _listen(_ANY_IPV4, port, backlog, log)
     listening.setblocking(False)
     return listening
+
+
+def _bound(address: str, port: int, backlog: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    dual_stack = address == _ANY_IPV6 and socket.has_dualstack_ipv6()
+    return socket.create_server((address, port), family=family, backlog=backlog, dualstack_ipv6=dual_stack)
+
+
+def _why_not(error: OSError, address: str, port: int) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            what = "address in use: another program listens there; choose another --secure-port"
+        case errno.EACCES:
+            what = "not permitted; ports below 1024 need a right of their own, choose a higher --secure-port"
+        case errno.EADDRNOTAVAIL:
+            what = "no address of this machine; choose another --bind-address"
+        case _:
+            what = os.strerror(error.errno) if error.errno else excerpt(str(error))
+    where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return f"{where}: {what}"

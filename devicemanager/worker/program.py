@@ -126,7 +126,10 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
         server = ApiServer(parts, probes)
         address = (settings.bind_address or "", settings.secure_port)
         listener = Listener(server.application(), [address], identity, limits=LIMITS, log=log)
-        await stack.enter_async_context(listener.running(settings.shutdown_timeout))
+        try:
+            await stack.enter_async_context(listener.running(settings.shutdown_timeout))
+        except OSError as error:
+            raise SettingsError([f"cannot listen on {error.strerror}"]) from error
         log.info(
             "worker_listening",
             address=listener.addresses[0][0],

@@ -167,4 +167,4 @@ async def test_an_address_that_is_taken_ends_it_with_1_before_anything_runs() ->
         assert await program.run() == 1
 
     (line,) = program.logged.events("listen_failed")
-    assert "Address already in use" in str(line["reason"])
+    assert "address in use" in str(line["reason"])

@@ -5,6 +5,7 @@ import gc
 import socket
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -59,6 +60,18 @@ async def serving(
         yield listener
 
 
+def _fail(monkeypatch: pytest.MonkeyPatch, number: int, family: socket.AddressFamily | None = None) -> None:
+    """Have the kernel refuse sockets of one family, or all."""
+    create = socket.create_server
+
+    def refusing(address: tuple[str, int], **options: Any) -> socket.socket:
+        if family in (None, options["family"]):
+            raise OSError(number, "refused")
+        return create(address, **options)
+
+    monkeypatch.setattr(socket, "create_server", refusing)
+
+
 class TestAddresses:
     @on_both_loops
     @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
@@ -83,10 +96,43 @@ class TestAddresses:
         async with serving() as listener:
             wanted = [("127.0.0.1", 0), listener.addresses[0]]
             second = Listener(Service().app, wanted, server_identity(), log=Logged().log)
-            with pytest.raises(OSError, match="in use") as raised:
+            with pytest.raises(
+                OSError, match="another program listens there; choose another --secure-port"
+            ) as raised:
                 await second.start()
 
         assert raised.value.errno == errno.EADDRINUSE
+
+    @on_both_loops
+    async def test_an_address_of_another_machine_is_named(self) -> None:
+        listener = Listener(Service().app, [("192.0.2.1", 0)], server_identity(), log=Logged().log)
+        with pytest.raises(OSError, match=r"192\.0\.2\.1:0: no address of this machine"):
+            await listener.start()
+
+    @on_both_loops
+    async def test_a_port_that_needs_a_right_is_said_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        _fail(monkeypatch, errno.EACCES)
+        listener = Listener(Service().app, [("::1", 443)], server_identity(), log=Logged().log)
+        with pytest.raises(OSError, match=r"\[::1\]:443: not permitted; ports below 1024"):
+            await listener.start()
+
+    @on_both_loops
+    async def test_the_unspecified_ipv6_address_is_the_ipv4_one_without_ipv6(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        _fail(monkeypatch, errno.EAFNOSUPPORT, family=socket.AF_INET6)
+        logged = Logged()
+        listener = Listener(Service().app, [("::", 0)], server_identity(), log=logged.log)
+        async with listener.running(), connected(("127.0.0.1", listener.addresses[0][1]), client()) as peer:
+            assert (await peer.get()).status == 200
+            assert listener.addresses[0][0] == "0.0.0.0"
+        assert [entry["address"] for entry in logged.events("kernel_without_ipv6")] == ["0.0.0.0"]
+
+    @on_both_loops
+    async def test_one_ipv6_address_has_no_stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        _fail(monkeypatch, errno.EAFNOSUPPORT, family=socket.AF_INET6)
+        with pytest.raises(OSError, match="family"):
+            await Listener(Service().app, [("::1", 0)], server_identity(), log=Logged().log).start()
 
 
 class TestHandshakes:
