@@ -17,7 +17,7 @@ from typing import Final
 
 from devicemanager import __version__, logs, streams
 from devicemanager.errors import OutputError, SettingsError
-from devicemanager.settings.flags import Settings
+from devicemanager.settings.flags import Settings, with_flags
 from devicemanager.settings.node import LogSettings, from_process
 
 EXIT_OK: Final = 0
@@ -157,7 +157,10 @@ def _start(program: str, command: Command, arguments: Sequence[str]) -> int:
     settings = from_process(model, arguments, resolve_name(command.rules))
     if isinstance(settings, LogSettings):
         logs.configure(settings.log_format, settings.log_level, sys.stdout if command.serves else sys.stderr)
-    return _run(command, settings)
+    try:
+        return _run(command, settings)
+    except SettingsError as error:
+        raise SettingsError(with_flags(settings, error.problems)) from error
 
 
 def _run(command: Command, settings: Settings) -> int:

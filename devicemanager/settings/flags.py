@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from devicemanager.errors import SettingsError, excerpt
 from devicemanager.rules.duration import format_duration
+from devicemanager.settings.values import PORT_PROBLEM
 
 ENVIRONMENT_PREFIX: Final = "DEVICEMANAGER_"
 
@@ -161,6 +162,7 @@ class _Collected:
 
     values: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    unreadable: bool = False
 
 
 Rules: TypeAlias = Callable[[Any], Iterable[Conflict]]
@@ -191,11 +193,26 @@ def load(model: type[S], arguments: Sequence[str], environment: Mapping[str, str
     from_file = _read_file(settings, Path(str(path.value))) if path is not None else _Collected()
     given = {**from_file.values, **from_environment.values, **from_flags.values}
     problems = [*from_flags.problems, *from_file.problems]
-    loaded, invalid = _validate(model, settings, given, rules)
+    loaded, invalid = _validate(model, settings, given, None if from_file.unreadable else rules)
     problems += invalid
     if problems or loaded is None:
         raise SettingsError(problems)
     return loaded
+
+
+def with_flags(settings: Settings, problems: Iterable[str]) -> list[str]:
+    """Problems that begin with the path of a setting, with the flag in front that gave it."""
+    flags = [
+        (str(value), setting.flag)
+        for setting in settings_of(type(settings))
+        if isinstance(value := getattr(settings, setting.name), Path)
+    ]
+    return [
+        next(
+            (f"{flag}: {problem}" for path, flag in flags if problem.startswith((f"{path}:", f"{path}/"))), problem
+        )
+        for problem in problems
+    ]
 
 
 def _read_arguments(settings: Sequence[Setting], arguments: Sequence[str]) -> _Collected:
@@ -249,16 +266,13 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
         # Scalars stay text, as flags and variables are: no node called 0123 becomes the number 83.
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - builds no objects
     except (OSError, UnicodeDecodeError) as error:
-        found.problems.append(f"--config={path}: cannot be read: {getattr(error, 'strerror', None) or error}")
-        return found
+        return _unreadable(path, f"cannot be read: {getattr(error, 'strerror', None) or error}")
     except yaml.YAMLError as error:
-        found.problems.append(f"--config={path}: is not YAML: {excerpt(str(error))}")
-        return found
+        return _unreadable(path, f"is not YAML: {excerpt(str(error))}")
     if not document:
         return found
     if not isinstance(document, dict):
-        found.problems.append(f"--config={path}: must be a mapping of settings")
-        return found
+        return _unreadable(path, "must be a mapping of settings")
     by_key = {s.key: s for s in settings if s.name != "config" and not s.about.positional}
     for key, value in document.items():
         if (setting := by_key.get(str(key))) is None:
@@ -268,17 +282,22 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
     return found
 
 
+def _unreadable(path: Path, why: str) -> _Collected:
+    return _Collected(problems=[f"--config={path}: {why}"], unreadable=True)
+
+
 def _suggestion(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def _validate(
-    model: type[S], settings: Sequence[Setting], given: Mapping[str, Given], rules: Rules
+    model: type[S], settings: Sequence[Setting], given: Mapping[str, Given], rules: Rules | None
 ) -> tuple[S | None, Sequence[str]]:
     """The settings and the problems. Rules between settings are tried also where single settings are invalid.
 
-    For that the invalid ones fall back to their defaults, and rules that concern them stay silent.
+    For that the invalid ones fall back to their defaults, and rules that concern them stay silent. None tries none:
+    a file that could not be read may hold what a rule would miss.
     """
     values = {name: item.value for name, item in given.items()}
     problems: list[str] = []
@@ -291,22 +310,32 @@ def _validate(
         for setting in settings:
             if setting.name in found:
                 origin = given[setting.name].origin if setting.name in given else setting.flag
-                problems.append(f"{origin}: {_reason(found[setting.name])}")
+                problems.append(f"{origin}: {_reason(found[setting.name], setting)}")
         try:
             loaded = model.model_validate({name: value for name, value in values.items() if name not in invalid})
         except ValidationError:  # one without a default is missing: nothing can be said about the rest together
             return None, problems
-    conflicts = [*loaded.conflicts(), *rules(loaded)]
+    conflicts = [] if rules is None else [*loaded.conflicts(), *rules(loaded)]
     problems += [message for names, message in conflicts if invalid.isdisjoint(names)]
     return loaded, problems
 
 
-def _reason(error: Mapping[str, Any]) -> str:
+def _reason(error: Mapping[str, Any], setting: Setting) -> str:
     match error["type"]:
         case "missing":
             return "is required"
         case "value_error":
             return str(error["ctx"]["error"])
+        case "enum" | "literal_error":
+            return f"must be one of {str(error['ctx']['expected']).replace(' or ', ', ')}".replace("'", "")
+        case kind if kind.startswith("int_"):
+            return PORT_PROBLEM if setting.about.value == "PORT" else "must be a whole number"
+        case kind if kind.startswith("float_"):
+            return "must be a number"
+        case kind if kind.startswith("bool_"):
+            return "must be true or false"
+        case kind if kind.startswith(("string_", "path_")):
+            return "must be text"
         case _:
             message = str(error["msg"])
             return message[:1].lower() + message[1:]

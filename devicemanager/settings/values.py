@@ -6,12 +6,14 @@ A check returns what is wrong, as the end of a sentence that begins with what wa
 import ipaddress
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator
 
 from devicemanager.rules.duration import format_duration, parse_duration
+
+PORT_PROBLEM: Final = "must be between 1 and 65535, or 0 for any free port"
 
 
 def checked(check: Callable[[Any], str | None]) -> Callable[[Any], Any]:
@@ -62,7 +64,7 @@ def _address_problem(value: str | None) -> str | None:
 
 def port_problem(value: int) -> str | None:
     """For a TCP port to listen on; 0 lets the system choose."""
-    return None if 0 <= value <= 65535 else "must be between 1 and 65535, or 0 for any free port"
+    return None if 0 <= value <= 65535 else PORT_PROBLEM
 
 
 def url_problem(value: str) -> str | None:

@@ -17,6 +17,7 @@ from devicemanager.errors import excerpt
 from devicemanager.tls.der import not_after
 
 _PEM_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----")
+_PEM_KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _ENCODING_DER: Final = 2
 """As the layer below :mod:`ssl` numbers its encodings."""
 
@@ -76,6 +77,8 @@ class Pair:
         leaf = next(iter(_certificates(certificate)), None)
         if leaf is None:
             raise ValueError("no certificate in the certificate file")
+        if not _PEM_KEY.search(key):
+            raise ValueError("no PEM private key in the key file")
         pair = cls(certificate, key, not_after(leaf))
         _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
         return pair
@@ -201,6 +204,8 @@ def reason_of(error: Exception) -> str:
     match error:
         case ssl.SSLError(reason=str(reason)) if reason:
             return reason.lower().replace("_", " ")
+        case ssl.SSLError(strerror=str(text)):
+            return "a PEM block in it is damaged" if "PEM lib" in text else excerpt(text)
         case OSError(strerror=str(text), filename=name) if name is not None:
             return f"{name}: {text}"
         case _:

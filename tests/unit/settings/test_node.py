@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from devicemanager.errors import SettingsError
 from devicemanager.settings import node as settings
-from devicemanager.settings.flags import Settings, load, settings_of
+from devicemanager.settings.flags import Conflict, Settings, load, settings_of, with_flags
 from devicemanager.settings.node import (
     DetectSettings,
     LogFormat,
@@ -165,7 +165,7 @@ def test_every_problem_of_every_source_is_reported_at_once(tmp_path: Path) -> No
         f"{file}: monitor-perod: unknown setting; did you mean monitor-period?",
         f"{file}: open-timeout: forever: not a duration; write for example 15s, 1m30s or 500ms",
         "--secure-port=99999: must be between 1 and 65535, or 0 for any free port",
-        "DEVICEMANAGER_LOG_LEVEL=loud: input should be 'debug', 'info', 'warning' or 'error'",
+        "DEVICEMANAGER_LOG_LEVEL=loud: must be one of debug, info, warning, error",
         "--client-allowed-names: names are only checked with --client-ca-file; give it, or drop the names",
     )
 
@@ -184,7 +184,7 @@ def test_every_problem_of_every_source_is_reported_at_once(tmp_path: Path) -> No
         ("--secure-prt=1", "--secure-prt: unknown flag; did you mean --secure-port?"),
         (
             "--secure-port=x",
-            "--secure-port=x: input should be a valid integer, unable to parse string as an integer",
+            "--secure-port=x: must be between 1 and 65535, or 0 for any free port",
         ),
         ("--config=/nowhere", "--config=/nowhere: cannot be read: No such file or directory"),
     ],
@@ -245,6 +245,37 @@ def test_it_listens_everywhere_once_clients_are_checked_or_anyone_may_read(autho
     assert serve(authority).address == "0.0.0.0"
     assert serve("--allow-anonymous").address == "0.0.0.0"
     assert serve("--allow-anonymous", "--bind-address=::").address == "::"
+
+
+def test_a_file_that_cannot_be_read_is_the_only_problem_that_is_known() -> None:
+    def rules(_settings: ServeSettings) -> list[Conflict]:
+        raise AssertionError("what the file says of the hardware is not known")
+
+    with pytest.raises(SettingsError) as raised:
+        load(ServeSettings, ["--config=/nowhere", "--bind-address=0.0.0.0"], {}, rules)
+
+    assert raised.value.problems == ("--config=/nowhere: cannot be read: No such file or directory",)
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("--allow-anonymous=perhaps", "must be true or false"),
+        ("--log-format=xml", "must be one of auto, json, console"),
+        ("--secure-port=https", "must be between 1 and 65535, or 0 for any free port"),
+    ],
+)
+def test_what_a_value_must_be_is_said_in_our_words(argument: str, expected: str) -> None:
+    assert problems(ServeSettings, [argument]) == (f"{argument}: {expected}",)
+
+
+def test_a_problem_with_a_file_names_the_flag_that_gave_it(tmp_path: Path) -> None:
+    settings = serve(f"--cert-dir={tmp_path}")
+
+    assert with_flags(settings, [f"{tmp_path}/tls.crt: gone", f"{tmp_path}x: is another"]) == [
+        f"--cert-dir: {tmp_path}/tls.crt: gone",
+        f"{tmp_path}x: is another",
+    ]
 
 
 def test_a_rule_stays_silent_when_a_setting_it_concerns_is_invalid_itself() -> None:
