@@ -32,7 +32,7 @@ from devicemanager.settings.node import (
 from devicemanager.tls.identity import ClientIdentity
 from devicemanager.tls.material import PairFiles
 from devicemanager.wire import snapshot
-from devicemanager.worker.transport import Received, Request, exchange, open_session, within
+from devicemanager.worker.transport import CONNECTION_LOST, Received, Request, exchange, open_session, within
 
 DONE: Final = 0
 NOTHING_READ: Final = 1
@@ -88,11 +88,19 @@ async def served(settings: SnapshotSettings) -> int:
         answer = await _fetched(settings, clock)
         found = snapshot.parse(answer.body)
     except (FetchError, DocumentError) as error:
-        sys.stderr.write(f"devicemanager snapshot: {settings.url}: {error}\n")
+        hint = _hint(settings) if str(error) == CONNECTION_LOST else ""
+        sys.stderr.write(f"devicemanager snapshot: {settings.url}: {error}{hint}\n")
         return NOTHING_READ
     age_s = freshness.age_s(timestamp=found.timestamp, now=clock.now(), age_header_s=answer.age_s, date=answer.date)
     _print_snapshot(answer.body, None if age_s is None else int(age_s), settings.output)
     return NOTHING_READ if found.timestamp is None else DONE
+
+
+def _hint(settings: SnapshotSettings) -> str:
+    """Under TLS 1.3 a server refuses a client after the client's handshake is over, often by closing and no more."""
+    if settings.cert is None:
+        return "; the server may want a client certificate: --cert and --key"
+    return "; the server may not trust whoever signed the certificate of --cert"
 
 
 async def _fetched(settings: SnapshotSettings, clock: Clock) -> Received:

@@ -5,6 +5,7 @@ is imported only when credentials are read. Everything here blocks, so the clust
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,6 +70,11 @@ class ServiceAccount(CredentialsSource):
         configuration = import_module("kubernetes.aio.client.configuration").Configuration()
         loader = import_module("kubernetes.aio.config.incluster_config").InClusterConfigLoader
         where = {} if self._environment is None else {"environ": self._environment}
+        environment = os.environ if self._environment is None else self._environment  # noqa: TID251 - the kubelet's
+        if not (self._folder.exists() and environment.get("KUBERNETES_SERVICE_HOST")):
+            raise SettingsError(
+                ["not in a cluster, and no --kubeconfig: one of the two says where the API server is"]
+            )
         try:
             loader(str(self._folder / "token"), str(self._folder / "ca.crt"), **where).load_and_set(configuration)
             return _credentials(configuration, self._contexts)
@@ -91,6 +97,8 @@ class Kubeconfig(CredentialsSource):
 
     @override
     def load(self) -> Credentials:
+        if not any(Path(path).expanduser().exists() for path in self._paths.split(os.pathsep)):
+            raise SettingsError([f"kubeconfig {self._paths}: no such file"])  # the package would log that as well
         try:
             # A loop of its own: the package reads files on the loop that runs it.
             with asyncio.Runner(loop_factory=_PluginLoop) as runner:

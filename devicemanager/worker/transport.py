@@ -25,6 +25,8 @@ from devicemanager.model.usage import SourceState
 
 T = TypeVar("T")
 
+CONNECTION_LOST: Final = "the connection was lost before the answer"
+
 ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
 """Of an error answer: room for any Kubernetes Status, too little to hurt."""
 
@@ -103,7 +105,7 @@ async def within(deadline_s: float) -> AsyncIterator[None]:
     except aiohttp.ClientPayloadError as error:
         raise FetchError(SourceState.INVALID, "the body ended early or was garbled") from error
     except (aiohttp.ClientConnectionError, OSError) as error:
-        raise FetchError(SourceState.UNREACHABLE, "the connection was lost before the answer") from error
+        raise FetchError(SourceState.UNREACHABLE, CONNECTION_LOST) from error
     except aiohttp.ClientError as error:
         raise FetchError(SourceState.INVALID, f"not HTTP as expected: {excerpt(str(error))}") from error
 

@@ -82,7 +82,9 @@ async def test_detect_is_1_when_nothing_is_there(capsys: pytest.CaptureFixture[s
 class Served:
     """An HTTPS server with one answer, and what it was asked."""
 
-    def __init__(self, body: object, status: int = 200, age: str | None = "3", *, with_ca: bool = False) -> None:
+    def __init__(
+        self, body: object, status: int = 200, age: str | None = "3", *, with_ca: bool = False, leaves: bool = False
+    ) -> None:
         self.certificates: list[object] = []
         self.paths: list[str] = []
         text = body if isinstance(body, str) else json.dumps(body)
@@ -90,6 +92,8 @@ class Served:
         async def answer(request: web.Request) -> web.StreamResponse:
             self.paths.append(request.path)
             assert request.transport is not None
+            if leaves:
+                request.transport.abort()
             self.certificates.append(request.transport.get_extra_info("peercert"))
             headers = {} if age is None else {"Age": age}
             return web.Response(text=text, status=status, content_type="application/json", headers=headers)
@@ -159,6 +163,20 @@ async def test_the_name_to_verify_can_be_given(capsys: pytest.CaptureFixture[str
     assert await Served(BODY).read(ca, "--server-name=another.test") == 1
 
     assert "certificate not accepted" in capsys.readouterr().err
+
+
+@on_both_loops
+@pytest.mark.parametrize(("shown", "hint"), [(False, "may want a client certificate"), (True, "may not trust")])
+async def test_a_lost_connection_hints_at_the_certificate(
+    shown: bool, hint: str, capsys: pytest.CaptureFixture[str], ca: str, tmp_path: Path
+) -> None:
+    authority("another").client("someone").write(tmp_path)
+    flags = [f"--cert={tmp_path / 'tls.crt'}", f"--key={tmp_path / 'tls.key'}"] if shown else []
+    server = Served(BODY, with_ca=shown, leaves=True)
+
+    assert await server.read(ca, *flags) == 1
+
+    assert hint in capsys.readouterr().err
 
 
 @on_both_loops

@@ -90,8 +90,13 @@ def test_a_missing_file_is_named(account: Path, name: str) -> None:
 
 
 def test_outside_a_pod_it_says_so(account: Path) -> None:
-    with pytest.raises(SettingsError, match="Service host/port is not set"):
+    with pytest.raises(SettingsError, match="not in a cluster, and no --kubeconfig"):
         ServiceAccount(account, {}).load()
+
+
+def test_without_a_service_account_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="not in a cluster, and no --kubeconfig"):
+        ServiceAccount(tmp_path / "none", ENVIRONMENT).load()
 
 
 # Kubeconfigs
