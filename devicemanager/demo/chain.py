@@ -6,7 +6,6 @@ in production, as processes of their own, with certificates made on the spot.
 
 import asyncio
 import ssl
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import aiohttp
 
 from devicemanager.demo.cast import (
     INSTANCES,
+    KUBELET_STEP,
     MAKERS,
     NAMESPACE,
     NODE,
@@ -26,6 +26,7 @@ from devicemanager.demo.cast import (
     worker_arguments,
 )
 from devicemanager.demo.cluster import ADMIN_TOKEN, WORKER_TOKEN, StandInCluster
+from devicemanager.demo.folder import private_folder, remove_leftovers
 from devicemanager.demo.kubeconfig import write_whole
 from devicemanager.demo.objects import InstanceSpec
 from devicemanager.demo.programs import DemoError, Program
@@ -142,8 +143,9 @@ async def running_chain(options: ChainOptions) -> AsyncIterator[Chain]:
     async with AsyncExitStack() as stack:
         if options.kubeconfig is not None:
             options.kubeconfig.unlink(missing_ok=True)  # an earlier demo's: scripts wait for ours to appear
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="devicemanager-demo-")))
-        cluster = StandInCluster(port=options.port)
+        remove_leftovers()
+        folder = stack.enter_context(private_folder())
+        cluster = StandInCluster(port=options.port, parent=folder)
         try:
             await stack.enter_async_context(cluster)
         except OSError as error:
@@ -153,6 +155,7 @@ async def running_chain(options: ChainOptions) -> AsyncIterator[Chain]:
         programs: list[Program] = []
         followers = await stack.enter_async_context(asyncio.TaskGroup())
         stack.push_async_callback(_stop, programs)
+        cluster.kubelets.step = KUBELET_STEP
         wardrobe = Wardrobe(folder, Authority.create("demo CA"))
         cluster.add_node(NODE)
         for spec in INSTANCES:

@@ -59,6 +59,12 @@ class InstanceUids:
 class StandInCluster:
     """The cluster. Use as an asynchronous context manager; change it at any moment.
 
+    Args:
+        clock: None for the machine's own.
+        host: Where the API listens.
+        port: 0 takes any free one.
+        parent: In which a temporary folder for the certificates is made; None for where the system has such.
+
     Attributes:
         store: The objects. ``store.edit("pods", namespace, name, change)`` changes one and tells watchers.
         access: Tokens and rules.
@@ -72,7 +78,9 @@ class StandInCluster:
         check_backends: Whether reading an APIService asks its backend if it is available.
     """
 
-    def __init__(self, clock: Clock | None = None, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, clock: Clock | None = None, host: str = "127.0.0.1", port: int = 0, parent: Path | None = None
+    ) -> None:
         self.clock = clock or SystemClock()
         self.store = Store()
         self.access = Access()
@@ -86,7 +94,7 @@ class StandInCluster:
         self.check_backends = True
         self._host = host
         self._port = port
-        self._folder = tempfile.TemporaryDirectory(prefix="stand-in-cluster-")
+        self._folder = tempfile.TemporaryDirectory(prefix="stand-in-cluster-", dir=parent)
         self._runner: web.AppRunner | None = None
         self._made = 0
         self._furnish()

@@ -15,7 +15,7 @@ from devicemanager.demo.objects import kubernetes_time
 from devicemanager.demo.selectors import JsonObject
 
 STEP: Final = timedelta(seconds=5)
-"""Figures change this often; a real kubelet's housekeeping takes 10 to 15 s, which is dull to watch."""
+"""Figures change this often unless told otherwise; a real kubelet's housekeeping takes 10 to 15 s."""
 
 _MIB: Final = 1024 * 1024
 _BYTES: Final = {"Ki": 1024, "Mi": _MIB, "Gi": 1024 * _MIB}
@@ -61,9 +61,10 @@ class _Wave:
         return 2 * math.pi * second / self.period_s + self.phase
 
 
-def housekeeping_time(now: datetime) -> datetime:
-    """The last moment at which a kubelet measured."""
-    return datetime.fromtimestamp(now.timestamp() // STEP.total_seconds() * STEP.total_seconds(), UTC)
+def housekeeping_time(now: datetime, step: timedelta = STEP) -> datetime:
+    """The last moment at which a kubelet measured that does so at every whole multiple of a step."""
+    step_s = step.total_seconds()
+    return datetime.fromtimestamp(now.timestamp() // step_s * step_s, UTC)
 
 
 def pod_figures(pod: JsonObject, at: datetime) -> PodFigures:
@@ -80,7 +81,8 @@ def pod_figures(pod: JsonObject, at: datetime) -> PodFigures:
         cpu_nanocores=cpu.at(second),
         cpu_nanoseconds=cpu.integral(started, second),
         memory_bytes=working_set.at(second),
-        rootfs_bytes=int(300 * _MIB * (1 + fraction[1]) + 0.02 * _MIB * (running_s % 3600)),
+        # A scratch file that grows by 2 MiB a second, and is removed every five minutes.
+        rootfs_bytes=int(300 * _MIB * (1 + fraction[1]) + 2 * _MIB * (running_s % 300)),
         logs_bytes=int(2 * _MIB + 2048 * (running_s % 86_400)),
     )
 

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 
 
 class Kubelets:
-    """One for each node; they know the pods that run there."""
+    """One for each node; they know the pods that run there.
+
+    Attributes:
+        step: How often they measure, and the metrics API with them; whole seconds.
+    """
 
     def __init__(self, cluster: "StandInCluster") -> None:
+        self.step = figures.STEP
         self._cluster = cluster
         self._frozen: dict[Fault, datetime] = {}
         self._pods_by_node: dict[str, list[JsonObject]] = {}
@@ -39,7 +44,7 @@ class Kubelets:
 
     def summary(self, node: str, faults: Sequence[Fault]) -> web.Response:
         """``/stats/summary`` of one node."""
-        node_at = pods_at = figures.housekeeping_time(self._now(faults))
+        node_at = pods_at = figures.housekeeping_time(self._now(faults), self.step)
         for fault in faults:
             if fault.trouble is Trouble.STALE:
                 pods_at = node_at - fault.behind
@@ -48,7 +53,7 @@ class Kubelets:
 
     def pod_metrics(self, info: RequestInfo, faults: Sequence[Fault]) -> web.Response:
         """``pods.metrics.k8s.io``: one or a list."""
-        at = figures.housekeeping_time(self._now(faults))
+        at = figures.housekeeping_time(self._now(faults), self.step)
         store = self._cluster.store
         if info.verb == "list":
             pods = _seen(store.select("pods", info.namespace), faults)

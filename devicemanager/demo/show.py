@@ -73,9 +73,12 @@ async def _once(chain: Chain, output: Output) -> None:
 
 
 async def _serve(chain: Chain, console: Console) -> None:
-    """Say how to ask, then show the figures as they move; without a terminal once, and go on serving."""
+    """Say how to ask, then show the figures as they move; once only where nothing can be drawn over.
+
+    That is a file or a pipe, and a terminal that says it is dumb. There the chain goes on serving.
+    """
     _introduce(chain, console)
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         console.print(await _frame(chain))
         await asyncio.Event().wait()
     with Live(await _frame(chain), console=console, auto_refresh=False, vertical_overflow="crop") as live:

@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -190,11 +191,18 @@ def test_it_ends_cleanly_when_told(demo: Demo, environment: Mapping[str, str], n
     assert list(Path(environment["TMPDIR"]).iterdir()) == []
 
 
-def test_even_a_demo_that_is_killed_leaves_nobody_behind(demo: Demo) -> None:
+def test_even_a_demo_that_is_killed_leaves_nobody_behind(demo: Demo, environment: Mapping[str, str]) -> None:
     family = demo.family()
     demo.process.kill()
     demo.process.communicate(timeout=DEADLINE_S)
     wait_until(lambda: not alive(family), "the end of every child")
+
+    scratch = Path(environment["TMPDIR"])
+    (left,) = scratch.iterdir()
+    assert left.name.startswith("devicemanager-demo-")
+    assert stat.S_IMODE(left.stat().st_mode) == 0o700
+    subprocess.run([*COMMAND, "--once"], env=environment, capture_output=True, timeout=DEADLINE_S, check=True)
+    assert list(scratch.iterdir()) == []  # the next demo took it along
 
 
 def test_it_says_which_part_ended_and_ends_the_others(demo: Demo, environment: Mapping[str, str]) -> None:
@@ -239,31 +247,62 @@ def test_a_kubeconfig_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert theirs.read_text() == "apiVersion: v1\nkind: Config\n"
 
 
-def test_on_a_terminal_the_figures_move(environment: Mapping[str, str]) -> None:
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        COMMAND,
-        env={**environment, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        start_new_session=True,
-    )
-    os.close(follower)
-    seen = bytearray()
+class Terminal:
+    """A terminal with a demo on it, and what it was sent so far."""
 
-    def frames() -> list[tuple[str, ...]]:
-        if select.select([leader], [], [], 0)[0]:
+    def __init__(self, environment: Mapping[str, str], kind: str) -> None:
+        self._leader, follower = pty.openpty()
+        self.process = subprocess.Popen(
+            COMMAND,
+            env={**environment, "TERM": kind, "COLUMNS": "80", "LINES": "24"},
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            start_new_session=True,
+        )
+        os.close(follower)
+        self._seen = bytearray()
+
+    @property
+    def raw(self) -> str:
+        """Everything, control sequences included. Must be read now and then, or the demo cannot go on printing."""
+        if select.select([self._leader], [], [], 0)[0]:
             with contextlib.suppress(OSError):
-                seen.extend(os.read(leader, 65_536))
-        text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode(errors="replace"))
-        return [tuple(re.findall(r"\d+ W", frame)) for frame in text.split("team-a/chat")[1:]]
+                self._seen.extend(os.read(self._leader, 65_536))
+        return self._seen.decode(errors="replace")
 
-    try:
-        wait_until(lambda: len(set(frames())) >= 3, "a third frame with other figures")
-    finally:
-        process.send_signal(signal.SIGINT)
-        # The terminal must be read, or the last lines would never fit into it.
-        wait_until(lambda: (frames(), process.poll())[1] is not None, "the end")
-        os.close(leader)
-    assert process.returncode == 0
+    def frames(self, pattern: str) -> list[tuple[str, ...]]:
+        """What matches in each picture of the Instances."""
+        text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.raw)
+        return [tuple(re.findall(pattern, frame)) for frame in text.split("team-a/chat ")[1:]]
+
+    def end(self) -> int:
+        """Ctrl-C; the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        wait_until(lambda: (self.raw, self.process.poll())[1] is not None, "the end")
+        os.close(self._leader)
+        return self.process.returncode
+
+
+@pytest.fixture
+def terminal(environment: Mapping[str, str], request: pytest.FixtureRequest) -> Iterator[Terminal]:
+    """A demo on a terminal of the kind that the test names."""
+    running = Terminal(environment, request.param)
+    yield running
+    if running.process.poll() is None:
+        running.end()
+
+
+@pytest.mark.parametrize("terminal", ["xterm-256color"], indirect=True)
+def test_on_a_terminal_every_figure_moves(terminal: Terminal) -> None:
+    figures = (r"\d+ W", r"[\d.]+ / \d+ cores", r"[\d.]+ / (?:8|64) GiB", r"[\d.]+ / (?:20|100) GiB")
+    wait_until(lambda: all(len(set(terminal.frames(each))) >= 3 for each in figures), "three values of each figure")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("terminal", ["dumb"], indirect=True)
+def test_a_terminal_that_cannot_be_drawn_over_is_shown_the_figures_once(terminal: Terminal) -> None:
+    wait_until(lambda: re.search("team-a/train .* sampled ", terminal.raw, re.DOTALL), "the figures")
+    assert len(terminal.frames(r"\d+ W")) == 1
+    assert "\x1b" not in terminal.raw
+    assert terminal.end() == 0

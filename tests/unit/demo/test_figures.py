@@ -22,6 +22,7 @@ def test_the_same_moment_has_the_same_figures_and_the_next_one_others() -> None:
     assert pod_figures(POD, NOW) == pod_figures(POD, NOW)
     assert pod_figures(POD, NOW).cpu_nanocores != pod_figures(POD, NOW + STEP).cpu_nanocores
     assert pod_figures(POD, NOW).memory_bytes != pod_figures(POD, NOW + STEP).memory_bytes
+    assert pod_figures(POD, NOW).rootfs_bytes != pod_figures(POD, NOW + STEP).rootfs_bytes
 
 
 @pytest.mark.parametrize("minute", range(30))
@@ -64,6 +65,7 @@ def test_limits_may_be_millicores_and_plain_bytes_or_missing() -> None:
 def test_kubelets_measure_in_steps() -> None:
     assert housekeeping_time(NOW + timedelta(seconds=4.9)) == NOW
     assert housekeeping_time(NOW + timedelta(seconds=5)) == NOW + STEP
+    assert housekeeping_time(NOW + timedelta(seconds=4.9), timedelta(seconds=2)) == NOW + timedelta(seconds=4)
 
 
 def test_metrics_are_quantities() -> None:
