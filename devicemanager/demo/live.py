@@ -4,7 +4,7 @@ Drawing is pure: a view in, something rich can print out. Colour only repeats wh
 nothing is lost without it; on a terminal without Unicode plain characters stand in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -21,12 +21,16 @@ from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceRep
 WIDEST: Final = 110
 """Columns; on wider terminals lines of figures get hard to follow."""
 
-_NAMES_FROM_COLUMNS: Final = 96
-"""From this width on a card's product name has room beside its id."""
+_NARROWER: Final = ("Product", "Busy", "Temp", "Power", "Memory")
+"""What goes first where a card's columns do not all fit; of ``Busy`` the bar goes, and the figure stays."""
+
+_USUAL_COLUMNS: Final = {"Busy": 5, "Memory": 14, "Temp": 6, "Power": 5, "Health": 9}
+"""The most that figures usually need, so that moving ones do not make columns come and go."""
 
 _WARM_PERCENT: Final = 75
 _HOT_PERCENT: Final = 90
 _BAR_COLUMNS: Final = 10
+_GAP: Final = 2
 _BORDERS: Final = 4
 _MIB_PER_GIB: Final = 1024
 _NANOCORES_PER_CORE: Final = 1_000_000_000
@@ -70,12 +74,11 @@ def _panel(view: View, now: datetime, width: int, *, ascii_only: bool) -> Panel:
         content = Text(view.problem or "no sample", style="yellow")
         age = ""
     else:
-        parts: list[Table | Text] = [_usage_table(sample, ascii_only=ascii_only)]
+        room = width - _BORDERS
+        parts: list[Table | Text] = [_usage_table(sample, room, ascii_only=ascii_only)]
         if sample.accelerators:
-            parts.append(
-                _card_table(sample.accelerators, named=width >= _NAMES_FROM_COLUMNS, ascii_only=ascii_only)
-            )
-        parts.append(_sources(sample.sources, width - _BORDERS, ascii_only=ascii_only))
+            parts.append(_card_table(sample.accelerators, room, ascii_only=ascii_only))
+        parts.append(_sources(sample.sources, room, ascii_only=ascii_only))
         content = Group(*parts)
         age = f"sampled {age_text(sample.timestamp, now)} ago"
     return Panel(
@@ -90,10 +93,7 @@ def _panel(view: View, now: datetime, width: int, *, ascii_only: bool) -> Panel:
     )
 
 
-def _usage_table(sample: UsageSample, *, ascii_only: bool) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for _ in range(3):
-        table.add_column(no_wrap=True)
+def _usage_table(sample: UsageSample, room: int, *, ascii_only: bool) -> Table:
     limits = sample.limits
     rows = (
         ("CPU", cores_text(sample.cpu_usage_nanocores, limits.cpu_millicores), sample.cpu_usage_nanocores,
@@ -103,33 +103,55 @@ def _usage_table(sample: UsageSample, *, ascii_only: bool) -> Table:
         ("Disk", gib_text(sample.ephemeral_storage_used_mib, limits.ephemeral_storage_mib),
          sample.ephemeral_storage_used_mib, limits.ephemeral_storage_mib),
     )  # fmt: skip
-    for label, text, used, limit in rows:
-        share = percent(used, limit)
-        table.add_row(Text(label, style="bold"), share_bar(share, ascii_only=ascii_only), text)
-    return table
+    shares = [percent(used, limit) for _, _, used, limit in rows]
+    columns = {
+        "what": [Text(label, style="bold") for label, *_ in rows],
+        "share": [share_bar(share, ascii_only=ascii_only) for share in shares],
+        "figures": [Text(text) for _, text, *_ in rows],
+    }
+    if _width(columns) > room:
+        columns["share"] = [_share(share) for share in shares]
+    table = Table.grid(*columns, padding=(0, _GAP, 0, 0))
+    return _filled(table, columns)
 
 
-def _card_table(cards: Sequence[AcceleratorUsage], *, named: bool, ascii_only: bool) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("Card", no_wrap=True)
-    if named:
-        table.add_column("Product", no_wrap=True)
-    table.add_column("Busy", no_wrap=True)
-    table.add_column("Memory", justify="right", no_wrap=True)
-    table.add_column("Temp", justify="right", no_wrap=True)
-    table.add_column("Power", justify="right", no_wrap=True)
-    table.add_column("Health", no_wrap=True)
-    for card in cards:
-        product = [card.name or "-"] if named else []
-        table.add_row(
-            Text(card.id, style="bold"),
-            *product,
-            _busy(card.cores_utilization_percent, ascii_only=ascii_only),
-            gib_text(card.memory_usage_mib, card.memory_mib),
-            figure_text(card.temperature_celsius, " C" if ascii_only else " °C"),
-            figure_text(card.power_usage_watts, " W"),
-            _health(card.unhealthy),
-        )
+def _card_table(cards: Sequence[AcceleratorUsage], room: int, *, ascii_only: bool) -> Table:
+    """As many columns as there is room for: one that is missing is seen to be, a figure cut short is not."""
+    columns = {
+        "Card": [Text(card.id, style="bold") for card in cards],
+        "Product": [Text(card.name or "-") for card in cards],
+        "Busy": [_busy(card.cores_utilization_percent, ascii_only=ascii_only) for card in cards],
+        "Memory": [Text(gib_text(card.memory_usage_mib, card.memory_mib)) for card in cards],
+        "Temp": [Text(figure_text(card.temperature_celsius, " C" if ascii_only else " °C")) for card in cards],
+        "Power": [Text(figure_text(card.power_usage_watts, " W")) for card in cards],
+        "Health": [_health(card.unhealthy) for card in cards],
+    }
+    for header in _NARROWER:
+        if _width(columns) <= room:
+            break
+        if header == "Busy":
+            columns[header] = [_busy_share(card.cores_utilization_percent) for card in cards]
+        else:
+            del columns[header]
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
+    for header in columns:
+        table.add_column(header, justify="right" if header in {"Memory", "Temp", "Power"} else "left")
+    return _filled(table, columns)
+
+
+def _width(columns: Mapping[str, Sequence[Text]]) -> int:
+    """What columns need side by side, each at least its usual room."""
+    widths = (
+        max(_USUAL_COLUMNS.get(name, 0), *(cell.cell_len for cell in cells)) for name, cells in columns.items()
+    )
+    return sum(widths) + _GAP * (len(columns) - 1)
+
+
+def _filled(table: Table, columns: Mapping[str, Sequence[Text]]) -> Table:
+    for column in table.columns:
+        column.no_wrap = True
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
     return table
 
 
@@ -168,6 +190,11 @@ def share_bar(share: int | None, *, ascii_only: bool) -> Text:
     filled = min(_BAR_COLUMNS, (share * _BAR_COLUMNS + 50) // 100)
     style = "red" if share >= _HOT_PERCENT else "yellow" if share >= _WARM_PERCENT else "green"
     return Text.assemble((full * filled, style), (rest * (_BAR_COLUMNS - filled), "dim"), f"{share:>4} %")
+
+
+def _share(share: int | None) -> Text:
+    """A share without its bar."""
+    return share_bar(share, ascii_only=True)[_BAR_COLUMNS + 1 :]
 
 
 def percent(used: Figure, limit: Figure | None) -> int | None:
@@ -213,6 +240,10 @@ def _busy(share: Figure, *, ascii_only: bool) -> Text:
     if isinstance(share, Reason):
         return Text(f"<{share}>", style="yellow")
     return share_bar(share, ascii_only=ascii_only)
+
+
+def _busy_share(share: Figure) -> Text:
+    return _busy(share, ascii_only=True) if isinstance(share, Reason) else _share(share)
 
 
 def _health(unhealthy: bool | Reason) -> Text:

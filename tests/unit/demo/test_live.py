@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -85,6 +86,42 @@ def test_a_wide_terminal_has_room_for_names_and_is_not_filled() -> None:
     assert {len(line) for line in lines} == {110}
     assert "Product" in lines[4]
     assert "Aurora A80" in lines[5]
+
+
+def test_a_narrow_terminal_has_fewer_columns_and_whole_figures() -> None:
+    assert drawn(view(), width=60) == (
+        "╭─ team-a/chat on demo-node ───────────────────────────────╮\n"
+        "│ CPU     ━━━╌╌╌╌╌╌╌  34 %  1.39 / 4 cores                 │\n"
+        "│ Memory  ━━━╌╌╌╌╌╌╌  31 %  2.51 / 8 GiB                   │\n"
+        "│ Disk    ╌╌╌╌╌╌╌╌╌╌   3 %  0.61 / 20 GiB                  │\n"
+        "│ Card          Busy           Memory  Power  Health       │\n"
+        "│ SIM-aurora-0   73 %  59.08 / 80 GiB  430 W  ok           │\n"
+        "│ Sources kubelet ok 3s                                    │\n"
+        "│         device-manager/simulated-aurora ok 0s            │\n"
+        "╰──────────────────────────────────────── sampled 4 s ago ─╯\n"
+    )
+
+
+@pytest.mark.parametrize("width", range(40, 112))
+@pytest.mark.parametrize("busy", [9, 100, Reason.UNSUPPORTED])
+def test_no_figure_is_cut_short(width: int, busy: Figure) -> None:
+    lines = drawn(view(cards=(card(0, busy), card(1, 73))), width=width).splitlines()[:-1]
+    figures = "\n".join(line for line in lines if "device-manager" not in line)
+    assert "…" not in figures
+    assert "1.39 / 4 cores" in figures
+    assert "<unsupported>" in figures or f"{busy} %" in figures
+
+
+@pytest.mark.parametrize("width", range(44, 112))
+def test_figures_that_move_keep_their_columns(width: int) -> None:
+    shown = set()
+    for busy, memory, temperature, power in ((1, 9, 9, 9), (73, 60500, 61, 430), (100, 81920, 100, 999)):
+        moved = replace(
+            card(0, busy), memory_usage_mib=memory, temperature_celsius=temperature, power_usage_watts=power
+        )
+        header, figures = drawn(view(cards=(moved,)), width=width).splitlines()[4:6]
+        shown.add((tuple(header.split()), not {"━", "╌"}.isdisjoint(figures)))
+    assert len(shown) == 1
 
 
 @pytest.mark.parametrize("width", [60, 80, 96, 110, 120])
