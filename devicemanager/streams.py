@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import shutil
 import sys
 from typing import Final
 
@@ -47,6 +48,11 @@ def say(text: str) -> None:
         raise OutputError(
             f"standard output cannot be written: {error.strerror}", reader_left=isinstance(error, BrokenPipeError)
         ) from error
+
+
+def width() -> int | None:
+    """Columns of the terminal that shows the answer; None where it goes elsewhere, and may be as wide as it is."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def finish() -> None:

@@ -32,7 +32,7 @@ async def look(settings: InstanceMetricsSettings) -> int:
         return _complain(asked.outcome.message)
     usage = asked.outcome.usage
     if settings.output is Output.TABLE:
-        streams.say(usage_text(usage, clock.now()))
+        streams.say(usage_text(usage, clock.now(), streams.width()))
     else:
         document = json.loads(instance_metrics.encode(usage, api_group=settings.api_group))
         streams.say(present.document(document, settings.output))

@@ -17,7 +17,7 @@ from devicemanager import __version__, streams
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError, excerpt
 from devicemanager.model.accelerator import CollectorState, Snapshot
-from devicemanager.model.usage import PeerSnapshot, SourceState
+from devicemanager.model.usage import SourceState
 from devicemanager.node.holder import Holder
 from devicemanager.node.server import SNAPSHOT_PATH
 from devicemanager.programs import hardware, present
@@ -60,7 +60,7 @@ async def _sampled(settings: CollectingSettings, manufacturer: str) -> Snapshot:
 async def monitor(settings: MonitorSettings) -> int:
     """Print one sample. Returns 1 when no card is in it."""
     found = await _sampled(settings, hardware.manufacturer(settings))
-    _print_snapshot(snapshot.encode(found), 0, settings.output, name=found.manufacturer)
+    _print_snapshot(snapshot.encode(found), 0, settings.output, name=found.manufacturer, once=True)
     return DONE if found.sample is not None and found.sample.readings else NOTHING_READ
 
 
@@ -68,15 +68,18 @@ async def detect(settings: DetectSettings) -> int:
     """Print what cards there are. Returns 1 when no library lists any."""
     devices = () if settings.no_pci_check else pci.scan(settings.sys_root)
     names = pci.detect(devices) if settings.manufacturer == "auto" else (hardware.manufacturer(settings),)
-    inventory: dict[str, PeerSnapshot | None] = {}
+    bodies: dict[str, bytes | None] = {}
     for name in names:
         known = registry.known(name)
         readable = known is not None and known.built
-        inventory[name] = snapshot.parse(snapshot.encode(await _sampled(settings, name))) if readable else None
+        bodies[name] = snapshot.encode(await _sampled(settings, name)) if readable else None
+    inventory = {name: None if body is None else snapshot.parse(body) for name, body in bodies.items()}
     if settings.output is Output.TABLE:
-        streams.say(present.inventory_text(devices, inventory))
+        searched = settings.manufacturer == "auto"
+        streams.say(present.inventory_text(devices, inventory, searched=searched, width=streams.width()))
     else:
-        streams.say(present.document(present.inventory_document(devices, inventory), settings.output))
+        documents = {name: None if body is None else json.loads(body) for name, body in bodies.items()}
+        streams.say(present.document(present.inventory_document(devices, documents), settings.output))
     listed = any(found is not None and any(found.cards.values()) for found in inventory.values())
     return DONE if listed else NOTHING_READ
 
@@ -97,7 +100,7 @@ async def served(settings: SnapshotSettings) -> int:
 
 
 def _hint(settings: SnapshotSettings) -> str:
-    """Under TLS 1.3 a server refuses a client after the client's handshake is over, often by closing and no more."""
+    """Under TLS 1.3 a server refuses a client after the client's handshake is over, often by closing alone."""
     if settings.cert is None:
         return "; the server may want a client certificate: --cert and --key"
     return "; the server may not trust whoever signed the certificate of --cert"
@@ -130,8 +133,11 @@ async def _fetched(settings: SnapshotSettings, clock: Clock) -> Received:
     return answer
 
 
-def _print_snapshot(body: bytes, age_s: int | None, output: Output, name: str = "device manager") -> None:
+def _print_snapshot(
+    body: bytes, age_s: int | None, output: Output, name: str = "device manager", *, once: bool = False
+) -> None:
     if output is Output.TABLE:
-        streams.say(present.snapshot_text(snapshot.parse(body), age_s, name=name))
+        found = snapshot.parse(body)
+        streams.say(present.snapshot_text(found, age_s, name=name, once=once, width=streams.width()))
     else:
         streams.say(present.document(json.loads(body), output))

@@ -5,7 +5,7 @@ Pure: values in, text out. An absent figure shows its reason in angle brackets, 
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from collectors.pci import PciDevice
 from collectors.registry import MANUFACTURERS
@@ -16,19 +16,68 @@ from devicemanager.rules.duration import format_duration
 from devicemanager.settings.node import Output
 
 _GAP: Final = "   "
+_NARROW_GAP: Final = "  "
+_RECOGNISABLE: Final = 10
+"""Characters of a cell that are left when it is cut: enough for ``unhealthy…``."""
 
 _CARD_COLUMNS: Final = ("INDEX", "NAME", "MEMORY", "CORES", "TEMP", "POWER", "HEALTH", "ID")
+_PROSE: Final = ("NAME", "HEALTH")
 _BUS_COLUMNS: Final = ("ADDRESS", "MANUFACTURER", "VENDOR:DEVICE", "DRIVER", "NOTE")
 _INVENTORY_COLUMNS: Final = ("MANUFACTURER", "INDEX", "NAME", "MEMORY", "BUS", "HEALTH", "ID")
 
 
-def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Text in columns as wide as their widest cell, without trailing spaces."""
+def columns(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    width: int | None = None,
+    *,
+    drop: Sequence[str] = (),
+    shorten: Sequence[str] = (),
+) -> str:
+    """Text in columns as wide as their widest cell, without trailing spaces.
+
+    Args:
+        header: Names of the columns.
+        rows: A cell for each.
+        width: What the table should fit in; None, or enough room, leaves it as it is.
+        drop: Columns to leave out where it does not fit, the first one first.
+        shorten: Columns of prose to cut where it still does not.
+    """
     table = [list(header), *(list(row) for row in rows)]
-    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+    gap = _GAP
+    if width is not None and _width(table, gap) > width:
+        gap = _NARROW_GAP
+        for name in drop:
+            if _width(table, gap) > width:
+                index = table[0].index(name)
+                table = [row[:index] + row[index + 1 :] for row in table]
+        _shorten(table, [table[0].index(name) for name in shorten if name in table[0]], _width(table, gap) - width)
+    widths = _widths(table)
     return "\n".join(
-        _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+        gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
     )
+
+
+def _widths(table: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+
+
+def _width(table: Sequence[Sequence[str]], gap: str) -> int:
+    return sum(_widths(table)) + len(gap) * (len(table[0]) - 1)
+
+
+def _shorten(table: Sequence[list[str]], indexes: Sequence[int], excess: int) -> None:
+    """Take the excess off the columns given, the widest first, as far as something stays recognisable."""
+    widths = _widths(table)
+    for _ in range(excess):
+        widest = max(indexes, key=lambda index: widths[index], default=None)
+        if widest is None or widths[widest] <= _RECOGNISABLE:
+            break
+        widths[widest] -= 1
+    for row in table:
+        for index in indexes:
+            if len(row[index]) > widths[index]:
+                row[index] = row[index][: widths[index] - 1] + "…"
 
 
 def document(value: object, output: Output) -> str:
@@ -45,22 +94,32 @@ def document(value: object, output: Output) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def snapshot_text(snapshot: PeerSnapshot, age_s: int | None, *, name: str = "device manager") -> str:
+def snapshot_text(
+    snapshot: PeerSnapshot,
+    age_s: int | None,
+    *,
+    name: str = "device manager",
+    once: bool = False,
+    width: int | None = None,
+) -> str:
     """A snapshot as a line on each manufacturer's collector and a table of its cards.
 
     Args:
         snapshot: As parsed.
         age_s: Whole seconds since the reading began; None before the first, or where the sender does not say.
         name: What to call the sender while it names no manufacturer itself.
+        once: Whether it is one look of our own, and not what somebody samples again and again.
+        width: As for :func:`columns`.
     """
     where = f" on {snapshot.node_name}" if snapshot.node_name else ""
     detail = f": {snapshot.detail}" if snapshot.detail else ""
     lines = [
         f"{', '.join(snapshot.cards) or name}{where}: {snapshot.state}{detail}",
-        _when(snapshot, age_s),
+        *([] if once else [_when(snapshot, age_s)]),
     ]
-    for cards in snapshot.cards.values():
-        lines += ["", columns(_CARD_COLUMNS, map(_card_row, cards))]
+    for cards in filter(None, snapshot.cards.values()):
+        rows = map(_card_row, cards)
+        lines += ["", columns(_CARD_COLUMNS, rows, width, drop=["ID"], shorten=_PROSE)]
     return "\n".join(lines)
 
 
@@ -115,8 +174,13 @@ Inventory = Mapping[str, PeerSnapshot | None]
 """Manufacturer -> what its library says; None where no collector for it is built yet."""
 
 
-def inventory_document(devices: Sequence[PciDevice], inventory: Inventory) -> object:
-    """What there is, for programs: what the bus shows, and what each library says."""
+def inventory_document(devices: Sequence[PciDevice], served: Mapping[str, Any]) -> object:
+    """What there is, for programs: what the bus shows, and what each library says.
+
+    Args:
+        devices: On the bus.
+        served: Manufacturer -> the snapshot, as ``json.loads`` returns it; None where no collector is built yet.
+    """
     return {
         "bus": [
             {
@@ -124,7 +188,7 @@ def inventory_document(devices: Sequence[PciDevice], inventory: Inventory) -> ob
                 "manufacturer": _manufacturer_of(device),
                 "vendorID": device.vendor,
                 "deviceID": device.device,
-                "driver": device.driver,
+                **({"driver": device.driver} if device.driver else {}),
                 "integrated": device.integrated,
                 "passthrough": device.passthrough,
                 "virtualFunction": device.virtual_function,
@@ -132,30 +196,30 @@ def inventory_document(devices: Sequence[PciDevice], inventory: Inventory) -> ob
             for device in devices
         ],
         "manufacturers": [
-            {
-                "manufacturer": name,
-                "built": found is not None,
-                **({} if found is None else {"state": found.state.value, "detail": found.detail}),
-                "accelerators": [_inventory_card(card) for card in _cards(found)],
-            }
-            for name, found in inventory.items()
+            {"manufacturer": name, "built": found is not None, **_inventory_of(found)}
+            for name, found in served.items()
         ],
     }
 
 
-def _inventory_card(card: SnapshotCard) -> Mapping[str, object]:
-    return {
-        "id": card.id,
-        "index": card.index,
-        "name": card.name,
-        "pciBusId": card.pci_bus_id,
-        "memory": None if isinstance(card.memory_mib, Reason) else card.memory_mib,
-        "unhealthy": None if isinstance(card.unhealthy, Reason) else card.unhealthy,
-    }
+def _inventory_of(found: Mapping[str, Any] | None) -> Mapping[str, object]:
+    if found is None:
+        return {"accelerators": []}
+    verdict = {key: found["collector"][key] for key in ("state", "detail") if key in found["collector"]}
+    return {**verdict, "accelerators": [card for group in found["groups"] for card in group["accelerators"]]}
 
 
-def inventory_text(devices: Sequence[PciDevice], inventory: Inventory) -> str:
-    """What there is, for people."""
+def inventory_text(
+    devices: Sequence[PciDevice], inventory: Inventory, *, searched: bool = True, width: int | None = None
+) -> str:
+    """What there is, for people.
+
+    Args:
+        devices: On the bus.
+        inventory: What the libraries say.
+        searched: Whether the bus was asked which manufacturers there are; otherwise its silence means nothing.
+        width: As for :func:`columns`.
+    """
     bus = [
         (
             device.address,
@@ -186,10 +250,11 @@ def inventory_text(devices: Sequence[PciDevice], inventory: Inventory) -> str:
         for name, found in inventory.items()
         if not _cards(found)
     ]
+    nothing = ["No accelerator of a known manufacturer is on the PCI bus."] if searched else []
     return "\n\n".join(
         [
-            columns(_BUS_COLUMNS, bus) if bus else "No accelerator of a known manufacturer is on the PCI bus.",
-            *([columns(_INVENTORY_COLUMNS, cards)] if cards else []),
+            *([columns(_BUS_COLUMNS, bus, width, shorten=["NOTE"])] if bus else nothing),
+            *([columns(_INVENTORY_COLUMNS, cards, width, drop=["ID"], shorten=_PROSE)] if cards else []),
             *without,
         ]
     )

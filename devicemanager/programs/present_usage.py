@@ -25,12 +25,13 @@ _CARD_COLUMNS: Final = (
 _SOURCE_COLUMNS: Final = ("SOURCE", "STATE", "AGE", "MESSAGE")
 
 
-def usage_text(usage: InstanceUsage, now: datetime) -> str:
+def usage_text(usage: InstanceUsage, now: datetime, width: int | None = None) -> str:
     """The figures against their limits, a table of the cards, and a table of the sources.
 
     Args:
         usage: As read.
         now: For the age of a sample whose sources give none.
+        width: As for :func:`devicemanager.programs.present.columns`.
     """
     title = f"{usage.namespace}/{usage.name}"
     sample = usage.sample
@@ -38,8 +39,11 @@ def usage_text(usage: InstanceUsage, now: datetime) -> str:
         return f"{title}: no sample"
     blocks = [f"{title}: sampled {format_duration(sample_age_s(sample, now))} ago", _figures(sample)]
     if sample.accelerators:
-        blocks.append(columns(_CARD_COLUMNS, map(_card_row, sample.accelerators)))
-    blocks.append(columns(_SOURCE_COLUMNS, map(_source_row, sample.sources)))
+        cards = map(_card_row, sample.accelerators)
+        blocks.append(
+            columns(_CARD_COLUMNS, cards, width, drop=["NAME", "MANUFACTURER", "INDEX"], shorten=["CARD"])
+        )
+    blocks.append(columns(_SOURCE_COLUMNS, map(_source_row, sample.sources), width, shorten=["MESSAGE"]))
     return "\n\n".join(blocks)
 
 

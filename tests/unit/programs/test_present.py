@@ -159,8 +159,17 @@ def test_an_inventory_of_nothing() -> None:
     assert present.inventory_text((), {}) == "No accelerator of a known manufacturer is on the PCI bus."
 
 
+def test_the_silence_of_a_bus_that_was_not_searched_says_nothing() -> None:
+    assert present.inventory_text((), {"nvidia": replace(SNAPSHOT, cards={})}, searched=False) == (
+        "nvidia: ok: no cards"
+    )
+
+
 def test_an_inventory_for_programs() -> None:
-    assert present.inventory_document(DEVICES[:1], {"nvidia": SNAPSHOT, "amd": None}) == {
+    card = {"id": "GPU-2", "unhealthy": True, "unhealthyReason": "lost", "absent": {"memory": "lost"}}
+    served = {"groups": [{"manufacturer": "nvidia", "accelerators": [card]}], "collector": {"state": "ok"}}
+
+    assert present.inventory_document([DEVICES[0], DEVICES[3]], {"nvidia": served, "amd": None}) == {
         "bus": [
             {
                 "address": "0000:3c:00.0",
@@ -171,33 +180,60 @@ def test_an_inventory_for_programs() -> None:
                 "integrated": False,
                 "passthrough": False,
                 "virtualFunction": False,
-            }
+            },
+            {
+                "address": "0000:3c:00.4",
+                "manufacturer": "amd",
+                "vendorID": "1002",
+                "deviceID": "7410",
+                "integrated": False,
+                "passthrough": False,
+                "virtualFunction": True,
+            },
         ],
         "manufacturers": [
-            {
-                "manufacturer": "nvidia",
-                "built": True,
-                "state": "ok",
-                "detail": None,
-                "accelerators": [
-                    {
-                        "id": "GPU-1",
-                        "index": 0,
-                        "name": "NVIDIA H100",
-                        "pciBusId": "0000:3c:00.0",
-                        "memory": 81920,
-                        "unhealthy": False,
-                    },
-                    {
-                        "id": "GPU-2",
-                        "index": None,
-                        "name": None,
-                        "pciBusId": None,
-                        "memory": None,
-                        "unhealthy": True,
-                    },
-                ],
-            },
+            {"manufacturer": "nvidia", "built": True, "state": "ok", "accelerators": [card]},
             {"manufacturer": "amd", "built": False, "accelerators": []},
         ],
     }
+
+
+LONG = replace(CARD, id="GPU-2f1c0a3e-6a52-4f6e-9d39-0c5a4de8a1b7", name="NVIDIA H100 80GB HBM3 for a test")
+
+
+def test_a_table_of_cards_fits_a_terminal_without_the_ids() -> None:
+    text = present.snapshot_text(replace(SNAPSHOT, cards={"nvidia": (LONG,)}), 3, width=80)
+
+    header, row = text.splitlines()[-2:]
+    assert header.split() == ["INDEX", "NAME", "MEMORY", "CORES", "TEMP", "POWER", "HEALTH"]
+    assert "NVIDIA H100" in row
+    assert "…" in row
+    assert row.endswith("233 W  healthy")
+    assert len(row) <= 80
+
+
+def test_a_table_that_fits_is_left_alone() -> None:
+    assert present.columns(["A", "B"], [["1", "2"]], 5, drop=["B"]) == present.columns(["A", "B"], [["1", "2"]])
+    assert present.columns(["A", "B"], [["1", "2"]], 4, drop=["B"]) == "A  B\n1  2"
+    assert present.columns(["A", "B"], [["1", "2"]], 3, drop=["B"]) == "A\n1"
+
+
+def test_what_is_shortened_stays_recognisable() -> None:
+    assert present.columns(["A"], [["unhealthy (why)"]], 1, shorten=["A"]) == "A\nunhealthy…"
+
+
+def test_every_table_fits_80_columns() -> None:
+    lost = replace(LOST, index=3, name=LONG.name, id=LONG.id)
+    snapshot = replace(SNAPSHOT, cards={"nvidia": (LONG, lost)})
+
+    for text in (
+        present.snapshot_text(snapshot, 3, width=80),
+        present.inventory_text(DEVICES, {"nvidia": snapshot}, width=80),
+    ):
+        assert max(map(len, text.splitlines())) <= 80
+
+
+def test_one_look_is_not_sampled_again() -> None:
+    empty = replace(SNAPSHOT, timestamp=None, state=CollectorState.FAILED, detail="why", cards={})
+
+    assert present.snapshot_text(empty, 0, once=True, name="nvidia") == "nvidia on node-1: failed: why"
