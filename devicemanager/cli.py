@@ -56,7 +56,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Sample one manufacturer's accelerators and serve the latest reading over HTTPS.",
         "devicemanager.settings.node:ServeSettings",
         "devicemanager.programs.serve:serve",
-        "devicemanager.programs.hardware:rules",
+        "devicemanager.programs.hardware:rules_for_serving",
         serves=True,
     ),
     "monitor": Command(

@@ -86,6 +86,10 @@ class Holder:
         if status != self.snapshot.collector:
             self._swap(replace(self.snapshot, collector=status))
 
+    def rename(self, manufacturer: str) -> None:
+        """Hold the snapshot of a manufacturer that was not known before; there must be no sample yet."""
+        self._swap(replace(self.snapshot, manufacturer=manufacturer))
+
     def _swap(self, snapshot: Snapshot) -> None:
         self._held = _hold(snapshot, self._held.version + 1)
 

@@ -1,17 +1,21 @@
 """Whose cards are read, and by which process: hands what the collectors' registry knows to the supervisor."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import structlog
 
 from collectors import contract, pci, registry
 from devicemanager.clock import SystemClock
 from devicemanager.errors import SettingsError
+from devicemanager.node.awaited import AwaitedSupervisor
 from devicemanager.node.holder import Holder
 from devicemanager.node.supervisor import Supervisor, SupervisorOptions
 from devicemanager.settings.flags import Conflict
 from devicemanager.settings.node import CollectingSettings
+
+AUTO: Final = "auto"
 
 
 def manufacturer(settings: CollectingSettings) -> str:
@@ -20,26 +24,37 @@ def manufacturer(settings: CollectingSettings) -> str:
     Raises:
         SettingsError: There is none, more than one, or none that can be read by this release.
     """
-    if settings.manufacturer != "auto":
-        name, given = settings.manufacturer, f"--manufacturer={settings.manufacturer}"
-    else:
-        found = pci.detect(pci.scan(settings.sys_root))
-        given = "--manufacturer=auto"
-        if not found:
+    name = found(settings)
+    if name is None:
+        raise SettingsError(
+            [
+                "--manufacturer=auto: no accelerator of a known manufacturer is on the PCI bus; "
+                "name one, or try --manufacturer=simulated"
+            ]
+        )
+    return name
+
+
+def found(settings: CollectingSettings) -> str | None:
+    """The same, and None where there is none on the bus, which may change.
+
+    Raises:
+        SettingsError: There is more than one, or none that can be read by this release.
+    """
+    given = f"--manufacturer={settings.manufacturer}"
+    name = settings.manufacturer
+    if name == AUTO:
+        names = pci.detect(pci.scan(settings.sys_root))
+        if not names:
+            return None
+        if len(names) > 1:
             raise SettingsError(
                 [
-                    f"{given}: no accelerator of a known manufacturer is on the PCI bus; "
-                    "name one, or try --manufacturer=simulated"
-                ]
-            )
-        if len(found) > 1:
-            raise SettingsError(
-                [
-                    f"{given}: cards of two or more manufacturers are on the PCI bus, {' and '.join(found)}; "
+                    f"{given}: cards of two or more manufacturers are on the PCI bus, {' and '.join(names)}; "
                     "name one, and start a process for each"
                 ]
             )
-        name = found[0]
+        name = names[0]
     known = registry.known(name)
     if known is None:
         raise SettingsError([f"{given}: unknown; known are {', '.join(registry.MANUFACTURERS)}"])
@@ -51,16 +66,37 @@ def manufacturer(settings: CollectingSettings) -> str:
 
 def rules(settings: CollectingSettings) -> Iterator[Conflict]:
     """What is wrong with the choice of a manufacturer, to be reported with everything else that is wrong."""
+    return _conflicts(manufacturer, settings)
+
+
+def rules_for_serving(settings: CollectingSettings) -> Iterator[Conflict]:
+    """The same for a program that can wait for a card."""
+    return _conflicts(found, settings)
+
+
+def rules_for_a_name(settings: CollectingSettings) -> Iterator[Conflict]:
+    """The same for programs that look at every manufacturer unless one is named."""
+    return rules(settings) if settings.manufacturer != AUTO else iter(())
+
+
+def _conflicts(choose: Callable[[CollectingSettings], object], settings: CollectingSettings) -> Iterator[Conflict]:
     try:
-        manufacturer(settings)
+        choose(settings)
     except SettingsError as error:
         for problem in error.problems:
             yield Conflict(("manufacturer", "sys_root", "no_pci_check"), problem)
 
 
-def rules_for_a_name(settings: CollectingSettings) -> Iterator[Conflict]:
-    """The same for programs that look at every manufacturer unless one is named."""
-    return rules(settings) if settings.manufacturer != "auto" else iter(())
+def supervised(settings: CollectingSettings, period_s: float) -> tuple[Holder, Supervisor | AwaitedSupervisor]:
+    """The holder and the supervisor of a server; one that waits for a card where there is none yet."""
+    clock = SystemClock()
+    name = found(settings)
+    holder = Holder(name or AUTO, period_s, settings.node_name, clock)
+    if name is not None:
+        return holder, supervisor(settings, name, period_s, holder)
+    return holder, AwaitedSupervisor(
+        lambda: found(settings), lambda later: supervisor(settings, later, period_s, holder), holder, clock
+    )
 
 
 def supervisor(settings: CollectingSettings, name: str, period_s: float, holder: Holder) -> Supervisor:

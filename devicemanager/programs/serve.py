@@ -8,7 +8,6 @@ import structlog
 from devicemanager.clock import SystemClock
 from devicemanager.node import server
 from devicemanager.node.exposition import Exposition
-from devicemanager.node.holder import Holder
 from devicemanager.programs import hardware
 from devicemanager.serving import probes
 from devicemanager.serving.lifecycle import serve_until_told
@@ -27,10 +26,8 @@ log = structlog.get_logger()
 async def serve(settings: ServeSettings) -> int:
     """Serve until told to stop. Returns the exit code."""
     clock = SystemClock()
-    manufacturer = hardware.manufacturer(settings)
     identity = await _identity(settings, settings.client_ca_file)
-    holder = Holder(manufacturer, settings.monitor_period, settings.node_name, clock)
-    supervisor = hardware.supervisor(settings, manufacturer, settings.monitor_period, holder)
+    holder, supervisor = hardware.supervised(settings, settings.monitor_period)
     shutdown = probes.Shutdown()
     stuck_after_s = max(STUCK_AFTER_S, STUCK_AFTER_PERIODS * settings.monitor_period)
     app = server.build_app(

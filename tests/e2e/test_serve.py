@@ -268,13 +268,12 @@ def test_open_to_anyone_is_said_loudly(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("devices", "expected"),
     [
-        ([], ["no accelerator of a known manufacturer", "--manufacturer=simulated"]),
         ([("0000:3c:00.0", "10de"), ("0000:3d:00.0", "1002")], ["amd and nvidia"]),
         ([("0000:3d:00.0", "1002")], ["the collector for amd is not built yet"]),
     ],
-    ids=["none", "two", "not-built"],
+    ids=["two", "not-built"],
 )
-def test_auto_needs_exactly_one_manufacturer_that_can_be_read(
+def test_auto_needs_no_more_than_one_manufacturer_that_can_be_read(
     tmp_path: Path, devices: Sequence[tuple[str, str]], expected: Sequence[str]
 ) -> None:
     done = command("serve", bus(tmp_path / "sys", *devices))
@@ -282,6 +281,16 @@ def test_auto_needs_exactly_one_manufacturer_that_can_be_read(
     assert done.returncode == 2
     for part in expected:
         assert part in done.stderr
+
+
+def test_auto_serves_that_there_is_no_card(serve: Serve, tmp_path: Path) -> None:
+    manager = serve(bus(tmp_path / "sys"))
+
+    snapshot = manager.until_state("no_devices")
+
+    assert (snapshot["groups"], snapshot["timestamp"]) == ([], "0001-01-01T00:00:00Z")
+    assert snapshot["collector"]["detail"].startswith("no accelerator of a known manufacturer is on the PCI bus; ")
+    assert manager.ask("/readyz").status == manager.ask("/livez").status == manager.ask("/metrics").status == 200
 
 
 def test_auto_takes_the_manufacturer_on_the_bus(serve: Serve, tmp_path: Path) -> None:

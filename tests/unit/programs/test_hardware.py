@@ -8,6 +8,7 @@ import pytest
 
 from devicemanager.clock import SystemClock
 from devicemanager.errors import SettingsError
+from devicemanager.node.awaited import AwaitedSupervisor
 from devicemanager.node.holder import Holder
 from devicemanager.node.supervisor import Supervisor
 from devicemanager.programs import hardware
@@ -70,6 +71,15 @@ def test_what_cannot_be_read_is_refused_with_the_way_out(
     (problem,) = raised.value.problems
     assert problem.startswith(expected)
     assert [conflict.message for conflict in hardware.rules(settings)] == [problem]
+
+
+def test_a_server_waits_for_a_card_but_chooses_between_no_two(tmp_path: Path) -> None:
+    none = load(ServeSettings, [bus(tmp_path / "none")], {})
+    two = load(ServeSettings, [bus(tmp_path / "two", NVIDIA, AMD)], {})
+
+    assert list(hardware.rules_for_serving(none)) == []
+    assert ["amd and nvidia" in conflict.message for conflict in hardware.rules_for_serving(two)] == [True]
+    assert isinstance(hardware.supervised(none, 15.0)[1], AwaitedSupervisor)
 
 
 def test_looking_at_all_manufacturers_needs_none_on_the_bus(tmp_path: Path) -> None:

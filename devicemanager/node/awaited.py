@@ -1,0 +1,88 @@
+"""For a node without a card yet: looks at the bus, says that there is none, and supervises the first that comes."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.clock import Clock
+from devicemanager.errors import SettingsError
+from devicemanager.model.accelerator import CollectorState
+from devicemanager.node.holder import Holder
+from devicemanager.node.supervisor import Supervisor
+from devicemanager.node.verdict import Verdict
+from devicemanager.rules.duration import format_duration
+
+LOOK_EVERY_S: Final = 30.0
+"""Cards come with a driver, a reboot or a hot plug; whoever waits for one waits for minutes."""
+
+_BUS_DEADLINE_S: Final = 5.0
+
+
+class AwaitedSupervisor:
+    """A supervisor of whichever manufacturer has a card first."""
+
+    def __init__(
+        self,
+        find: Callable[[], str | None],
+        supervise: Callable[[str], Supervisor],
+        holder: Holder,
+        clock: Clock,
+        log: FilteringBoundLogger | None = None,
+        *,
+        every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        """Prepare; nothing is looked at before :meth:`run`.
+
+        Args:
+            find: The manufacturer on the bus, None for none. Blocks; raises SettingsError where it cannot choose.
+            supervise: Makes the supervisor of one manufacturer, for the same holder.
+            holder: Told what is found.
+            clock: Says when.
+            log: For changes of the verdict.
+            every_s: Between two looks.
+        """
+        self._find = find
+        self._supervise = supervise
+        self._holder = holder
+        self._clock = clock
+        self._verdict = Verdict(clock, log or structlog.get_logger())
+        self._every_s = every_s
+        self._due_s = clock.monotonic()
+        self._supervisor: Supervisor | None = None
+
+    @property
+    def last_progress_monotonic_s(self) -> float:
+        """As of :class:`Supervisor`."""
+        if self._supervisor is not None:
+            return self._supervisor.last_progress_monotonic_s
+        return min(self._clock.monotonic(), self._due_s)
+
+    async def run(self) -> NoReturn:
+        """Look until there is a card, then supervise for ever."""
+        found = await self._first_found()
+        self._holder.rename(found)
+        self._supervisor = self._supervise(found)
+        await self._supervisor.run()
+
+    async def _first_found(self) -> str:
+        while True:
+            self._due_s = self._clock.monotonic() + _BUS_DEADLINE_S + self._every_s
+            try:
+                async with asyncio.timeout(_BUS_DEADLINE_S):
+                    found = await asyncio.to_thread(self._find)
+            except SettingsError as error:
+                self._give(CollectorState.FAILED, str(error))
+            except TimeoutError:
+                self._give(CollectorState.FAILED, f"the PCI bus was not read within {_BUS_DEADLINE_S:g} s")
+            else:
+                if found is not None:
+                    return found
+                self._give(CollectorState.NO_DEVICES, "no accelerator of a known manufacturer is on the PCI bus")
+            await asyncio.sleep(self._every_s)
+
+    def _give(self, state: CollectorState, why: str) -> None:
+        detail = f"{why}; looked at again every {format_duration(self._every_s)}"
+        self._holder.report(self._verdict.give(state, detail))
