@@ -39,7 +39,7 @@ from devicemanager.wire import instance_metrics
 
 _READY_DEADLINE_S: Final = 30.0
 _READ_DEADLINE_S: Final = 15.0
-_RETRY_PAUSE_S: Final = 0.1
+_RETRY_PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +160,15 @@ async def running_chain(options: ChainOptions) -> AsyncIterator[Chain]:
         cluster.add_node(NODE)
         for spec in INSTANCES:
             cluster.add_instance(spec)
+        # The worker first: it has the most to load. They all start side by side.
+        arguments = worker_arguments(cluster.kubeconfig(WORKER_TOKEN), options.api_group, wardrobe)
+        programs.append(await Program.start("the worker", arguments, options.environment))
         for maker in MAKERS:
             name, arguments = f"the device manager of {maker.name}", serve_arguments(maker, wardrobe)
             programs.append(await Program.start(name, arguments, options.environment))
-        arguments = worker_arguments(cluster.kubeconfig(WORKER_TOKEN), options.api_group, wardrobe)
-        programs.append(await Program.start("the worker", arguments, options.environment))
         for program in programs:
             followers.create_task(program.follow())
-        *device_managers, worker = programs
+        worker, *device_managers = programs
         for maker, program in zip(MAKERS, device_managers, strict=True):
             _, port = await program.listening()
             cluster.add_device_manager(NODE, maker.name, maker.address, port)
