@@ -29,6 +29,7 @@ from devicemanager.clock import Clock, SystemClock
 from devicemanager.demo import objects
 from devicemanager.demo.access import MASTERS, Access, Rule, User, worker_rules
 from devicemanager.demo.aggregator import Aggregator, Backend, front_proxy_context
+from devicemanager.demo.api_services import API_SERVICES
 from devicemanager.demo.discovery import METRICS, RESOURCES, Resource
 from devicemanager.demo.faults import Faults
 from devicemanager.demo.kubeconfig import kubeconfig_text, write_whole
@@ -249,8 +250,8 @@ class StandInCluster:
         self.aggregator.backends[backend.service_name] = backend
         service, _, rest = server_name.partition(".")
         self.store.put(
-            "apiservices.apiregistration.k8s.io",
-            objects.api_service(group, version, priority, ca, (rest.partition(".")[0], service)),
+            API_SERVICES,
+            objects.api_service(group, version, priority, ca, (rest.partition(".")[0], service), self._created()),
         )
         return backend
 

@@ -65,6 +65,7 @@ RESOURCES: Final = (
         subresources=(("proxy", "NodeProxyOptions", ("get",)),),
     ),
     Resource("", "v1", "pods", "Pod", short_names=("po",), categories=("all",)),
+    Resource("", "v1", "services", "Service", short_names=("svc",), categories=("all",)),
     Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False),
     _review("authentication.k8s.io", "tokenreviews", "TokenReview"),
     _review("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),

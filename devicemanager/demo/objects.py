@@ -223,13 +223,15 @@ def device_manager_pod(
     return pod
 
 
-def api_service(group: str, version: str, priority: int, ca: bytes, service: tuple[str, str]) -> JsonObject:
+def api_service(
+    group: str, version: str, priority: int, ca: bytes, service: tuple[str, str], created: datetime
+) -> JsonObject:
     """The APIService of an aggregated API server; ``service`` is its namespace and name."""
     namespace_name, service_name = service
     return {
         "apiVersion": "apiregistration.k8s.io/v1",
         "kind": "APIService",
-        "metadata": {"name": f"{version}.{group}"},
+        "metadata": {"name": f"{version}.{group}", "creationTimestamp": kubernetes_time(created)},
         "spec": {
             "group": group,
             "version": version,

@@ -16,6 +16,7 @@ from devicemanager.demo.answers import (
     not_found,
     unknown_path,
 )
+from devicemanager.demo.api_services import API_SERVICES, table, wants_table
 from devicemanager.demo.discovery import AGGREGATED_TYPE, METRICS, GroupVersion, Resource
 from devicemanager.demo.faults import Fault, Trouble, deliver
 from devicemanager.demo.reading import list_objects, watch_objects
@@ -99,17 +100,27 @@ class ClusterApi:
 
     async def _read(self, request: web.Request, resource: Resource, info: RequestInfo) -> web.StreamResponse:
         store = self._cluster.store
+        is_registration = resource.target == API_SERVICES
         try:
             if info.verb == "watch":
                 return await watch_objects(request, store, resource, info.namespace)
             if info.name:
                 found = store.get(resource.target, info.namespace, info.name)
-                if found is not None and resource.plural == "apiservices":
-                    found = await self._api_service(found)
-                return not_found(resource, info.name) if found is None else json_answer(found)
+                if found is None:
+                    return not_found(resource, info.name)
+                return await self._api_services(request, [found]) if is_registration else json_answer(found)
+            if is_registration and wants_table(request.headers.get("Accept", "")):
+                return await self._api_services(request, store.select(resource.target))
             return list_objects(request, store, resource, info.namespace)
         except SelectorError as error:
             return failure(400, str(error))
+
+    async def _api_services(self, request: web.Request, stored: Sequence[JsonObject]) -> web.Response:
+        """One APIService, or any number as the table that was asked for; each with whether its backend answers."""
+        found = [await self._api_service(each) for each in stored]
+        if not wants_table(request.headers.get("Accept", "")):
+            return json_answer(found[0])
+        return json_answer(table(found, self._cluster.store.version, self._cluster.clock.now()))
 
     async def _api_service(self, stored: JsonObject) -> JsonObject:
         backend = self._cluster.aggregator.backends.get(stored["metadata"]["name"])

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import psutil
 import pytest
@@ -163,6 +164,21 @@ def test_kubectl_gets_what_the_demo_says_it_gets(shared_demo: Demo) -> None:
     header, *rows = (re.split(r"\s{2,}", line) for line in table.stdout.splitlines())
     assert header[:5] == ["NAME", "CPU", "MEMORY", "DISK", "GPUS"]
     assert [(row[0], row[4]) for row in rows] == [("chat", "1"), ("train", "2")]
+
+
+def test_kubectl_sees_who_answers(shared_demo: Demo) -> None:
+    registered = shared_demo.kubectl("get", "apiservices")
+    assert (registered.returncode, registered.stderr) == (0, "")
+    assert [re.split(r"\s{2,}", line) for line in registered.stdout.splitlines()] == [
+        ["NAME", "SERVICE", "AVAILABLE", "AGE"],
+        ["v1.worker.gpustack.ai", "gpustack-system/devicemanager-worker", "True", ANY],
+    ]
+    one = shared_demo.kubectl("get", "apiservice", "v1.worker.gpustack.ai", "--no-headers")
+    assert one.stdout.split()[:3] == ["v1.worker.gpustack.ai", "gpustack-system/devicemanager-worker", "True"]
+
+    where = shared_demo.kubectl("cluster-info")
+    assert (where.returncode, where.stderr) == (0, "")
+    assert "control plane" in where.stdout
 
 
 def test_one_instance_is_asked_for_by_name(shared_demo: Demo) -> None:
