@@ -7,7 +7,7 @@ that several nodes with the same file move together.
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -127,6 +127,18 @@ class Scenario:
     failing: Window = Window()
 
 
+class ScenarioError(CollectorError):
+    """A scenario says what it should not.
+
+    Attributes:
+        problems: One phrase each, every problem found, in the order of asking.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(CollectorState.FAILED, f"scenario: {'; '.join(problems)}")
+        self.problems = tuple(problems)
+
+
 def default_scenario(manufacturer: str) -> Scenario:
     """Two healthy cards."""
     return parse_scenario({}, manufacturer)
@@ -136,7 +148,8 @@ def read_scenario(path: Path, manufacturer: str) -> Scenario:
     """The scenario in a file.
 
     Raises:
-        CollectorError: The file cannot be read or says something that it should not; every problem is named.
+        CollectorError: The file cannot be read.
+        ScenarioError: It says something that it should not.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -149,7 +162,7 @@ def parse_scenario(document: Mapping[str, Any], manufacturer: str) -> Scenario:
     """The scenario that a parsed TOML document describes.
 
     Raises:
-        CollectorError: Something in it is unknown, of the wrong kind or out of range; every problem is named.
+        ScenarioError: Something in it is unknown, of the wrong kind or out of range.
     """
     top = Table(document, "", [])
     if top.text("manufacturer", manufacturer) != manufacturer:
@@ -165,20 +178,20 @@ def parse_scenario(document: Mapping[str, Any], manufacturer: str) -> Scenario:
     failing.finish()
     top.finish()
     if top.problems:
-        problems = "; ".join(dict.fromkeys(top.problems))
-        raise CollectorError(CollectorState.FAILED, f"scenario: {problems}")
+        raise ScenarioError(list(dict.fromkeys(top.problems)))
     return scenario
 
 
 def _cards(top: Table, manufacturer: str) -> tuple[SimulatedCard, ...]:
+    before = len(top.problems)
     count = top.integer("count", 2, 0, CARDS_LIMIT)
+    counted = len(top.problems) == before
     tables = dict.fromkeys(range(count), Table({}, "", top.problems))
     for position, own in enumerate(top.children("cards")):
         index = own.integer("index", position, 0, CARDS_LIMIT - 1)
-        if index < count:
-            tables[index] = own
-        else:
+        if counted and index >= count:
             own.problem("index", f"is {index}, but there are {count} cards")
+        tables[index] = own  # a card too many as well, so that what else is wrong with it is found
     common = top.child("card")
     if common.has("id") or common.has("index"):
         common.problem("id", "and index belong to one card, under cards")

@@ -13,9 +13,10 @@ import structlog
 from yarl import URL
 
 from collectors import pci, registry
+from collectors.scenario import ScenarioError, read_scenario
 from devicemanager import __version__, streams
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.errors import DocumentError, FetchError, excerpt
+from devicemanager.errors import CollectorError, DocumentError, FetchError, excerpt
 from devicemanager.model.accelerator import CollectorState, Snapshot
 from devicemanager.model.usage import SourceState
 from devicemanager.node.holder import Holder
@@ -47,6 +48,7 @@ log = structlog.get_logger()
 
 async def _sampled(settings: CollectingSettings, manufacturer: str) -> Snapshot:
     """The first verdict on a manufacturer: a sample, or the state that says why there is none."""
+    _name_mistakes(settings, manufacturer)
     holder = Holder(manufacturer, PERIOD_S, settings.node_name, SystemClock())
     supervisor = hardware.supervisor(settings, manufacturer, PERIOD_S, holder)
     async with asyncio.TaskGroup() as tasks:
@@ -55,6 +57,19 @@ async def _sampled(settings: CollectingSettings, manufacturer: str) -> Snapshot:
             await asyncio.sleep(_LOOK_AGAIN_S)
         supervising.cancel()
     return holder.snapshot
+
+
+def _name_mistakes(settings: CollectingSettings, manufacturer: str) -> None:
+    """Every mistake in a scenario, a line each: the collector's detail has room for some."""
+    if settings.simulated_scenario is None:
+        return
+    try:
+        read_scenario(settings.simulated_scenario, manufacturer)
+    except ScenarioError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"{settings.simulated_scenario}: {problem}\n")
+    except CollectorError:
+        return  # the collector says so as well, in full
 
 
 async def monitor(settings: MonitorSettings) -> int:

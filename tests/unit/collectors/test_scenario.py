@@ -185,3 +185,16 @@ def test_the_documentation_names_every_key() -> None:
     keys = {*["count", "card", "cards", "fail", "manufacturer"], *(one.name for one in fields(SimulatedCard))}
     keys -= {"unhealthy_reason"}
     assert {key for key in keys if f"`{key}`" not in page} == set()
+
+
+def test_a_wrong_count_hides_no_other_mistake() -> None:
+    found = problems('count = "three"\n[[cards]]\n[[cards]]\n[[cards]]\nmemory_mib = 0\n')
+    assert "count must be a whole number" in found
+    assert "card 2: memory_mib must be" in found
+    assert "there are" not in found
+
+
+def test_a_card_too_many_is_looked_at_all_the_same() -> None:
+    found = problems('count = 1\n[[cards]]\nindex = 4\nload = "high"\n')
+    assert "index is 4, but there are 1 cards" in found
+    assert "card 4: load must be a table" in found

@@ -60,6 +60,24 @@ async def test_monitor_is_1_when_no_card_is_there(capsys: pytest.CaptureFixture[
 
 
 @on_both_loops
+@pytest.mark.parametrize("program", ["monitor", "detect"])
+async def test_every_mistake_of_a_scenario_is_a_line(
+    program: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text("".join(f"unknown_key_number_{number} = 1\n" for number in range(20)))
+    flags = [SIMULATED, f"--simulated-scenario={file}", f"--sys-root={tmp_path}"]
+
+    if program == "monitor":
+        assert await look.monitor(load(MonitorSettings, flags, {})) == 1
+    else:
+        assert await look.detect(load(DetectSettings, flags, {})) == 1
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"{file}: unknown_key_number_{number} is unknown" for number in range(20)]
+
+
+@on_both_loops
 async def test_detect_asks_the_library_of_a_named_manufacturer(
     capsys: pytest.CaptureFixture[str], scenario: str, tmp_path: Path
 ) -> None:
