@@ -9,7 +9,11 @@ from devicemanager.demo.api_services import table, wants_table
 from devicemanager.demo.selectors import JsonObject
 
 NOW = datetime(2026, 8, 12, 9, 15, tzinfo=UTC)
-KUBECTL = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+KUBECTL = (
+    "application/json;as=Table;v=v1;g=meta.k8s.io,"
+    "application/json;as=Table;v=v1beta1;g=meta.k8s.io,"
+    "application/json"
+)
 
 
 @pytest.mark.parametrize(
