@@ -60,7 +60,12 @@ class _Memory:
     """Cards of earlier samples whose ids nobody has claimed in this one."""
 
     def __init__(self, known: Iterable[Card], taken: Collection[str]) -> None:
-        self._cards = [card for card in known if card.id is not None and card.id not in taken]
+        self._cards: list[Card] = []
+        claimed = set(taken)
+        for card in known:
+            if card.id is not None and card.id not in claimed:
+                claimed.add(card.id)
+                self._cards.append(card)
 
     def recall(self, card: Card) -> Card | None:
         """The known card that this one must be; each is recalled once."""

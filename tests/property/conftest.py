@@ -1,6 +1,12 @@
-"""How long a generated example may take: as long as it needs, for the machine is often busy with other tests."""
+"""How examples are generated: with all the time they need, for the machine is often busy with other tests.
+
+Where CI is set they are the same in every run, so that a change is judged by what it changed; everywhere else they are
+new ones, and that is where faults are found.
+"""
+
+import os
 
 from hypothesis import settings
 
-settings.register_profile("house", deadline=None)
+settings.register_profile("house", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("house")

@@ -133,6 +133,7 @@ def test_any_text_is_a_selector_or_refused_as_one(text: str) -> None:
         parse_selection(text, text).matches("ns", "name", {})
 
 
+object_name_characters = string.ascii_lowercase + string.digits + "-."
 label_names = st.text(string.ascii_lowercase, min_size=1, max_size=5)
 
 
@@ -219,12 +220,9 @@ def test_pages_of_any_size_are_the_list(names: list[tuple[str, str]], limit: int
     assert found == sorted(names)
 
 
-@given(st.text(), st.text())
+@given(st.text(object_name_characters, max_size=63), st.text(object_name_characters, max_size=253))
 def test_a_position_survives_the_caller(namespace: str, name: str) -> None:
-    try:
-        token = Position(namespace, name).encode()
-    except UnicodeEncodeError:
-        return
+    token = Position(namespace, name).encode()
     assert parse_page("", token).after == Position(namespace, name)
 
 

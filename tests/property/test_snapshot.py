@@ -51,8 +51,10 @@ ENVELOPE_KEYS = ["timestamp", "periodSeconds", "groups", "slices", "collector", 
 
 @st.composite
 def readings(draw: st.DrawFn, index: int) -> Reading:
-    total = draw(st.integers(1, plausibility.MEMORY_BYTES_LIMIT) | reasons)
-    used = draw(st.integers(0, plausibility.MEMORY_BYTES_LIMIT if isinstance(total, Reason) else total) | reasons)
+    drawn = draw(st.integers(1, plausibility.MEMORY_BYTES_LIMIT) | reasons)
+    most = plausibility.MEMORY_BYTES_LIMIT if isinstance(drawn, Reason) else drawn
+    # Every reading's memory has passed this rule: a capacity that is not plausible makes the use doubtful too.
+    total, used = plausibility.bytes_pair(drawn, draw(st.integers(0, most) | reasons))
     return Reading(
         Card(index, f"GPU-{index}", draw(st.none() | words), draw(st.none() | words)),
         total,

@@ -88,8 +88,11 @@ def _limit(text: str) -> int:
 
 
 def _position(token: str) -> Position:
+    if len(token) > _TOKEN_LIMIT:
+        raise PageError("continue key is not valid: it is too long")
+    padded = token + "=" * (-len(token) % 4)
     try:
-        document = json.loads(base64.b64decode(_padded(token), altchars=b"-_", validate=True))
+        document = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError) as error:
         raise PageError("continue key is not valid: it was not made by this server") from error
     match document:
@@ -97,9 +100,3 @@ def _position(token: str) -> Position:
             return Position(namespace, name)
         case _:
             raise PageError("continue key is not valid: it was not made by this server")
-
-
-def _padded(token: str) -> str:
-    if len(token) > _TOKEN_LIMIT:
-        raise PageError("continue key is not valid: it is too long")
-    return token + "=" * (-len(token) % 4)

@@ -81,3 +81,8 @@ def test_a_token_says_nothing_but_where() -> None:
     token = Position("team-a", "web").encode()
     assert parse_page("", token).after == Position("team-a", "web")
     assert "=" not in token
+
+
+def test_a_token_longer_than_any_of_ours_is_called_that() -> None:
+    with pytest.raises(PageError, match="it is too long"):
+        parse_page("", "A" * 4096)

@@ -89,5 +89,10 @@ def test_a_known_card_is_recalled_once() -> None:
     assert len(set(ids(identify(twins, [known(0)], [])))) == 2
 
 
+def test_an_id_that_is_remembered_twice_is_recalled_once() -> None:
+    twice = [known(0), replace(known(0), pci_bus_id="0000:01:00.0")]
+    assert ids(identify([silent(0), silent(1, "0000:01:00.0")], twice, [])) == ["GPU-0", "pci:0000:01:00.0"]
+
+
 def test_an_index_key_is_what_the_collector_is_told() -> None:
     assert index_key(3) == "index:3"
