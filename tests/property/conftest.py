@@ -1,7 +1,7 @@
 """How examples are generated: with all the time they need, for the machine is often busy with other tests.
 
-Where CI is set they are the same in every run, so that a change is judged by what it changed; everywhere else they are
-new ones, and that is where faults are found.
+Where CI is set they are the same in every run, so that a change is judged by what it changed; everywhere else they
+are new ones, and that is where faults are found.
 """
 
 import os
