@@ -14,6 +14,7 @@ pair is made by a short-lived process, ``python -m devicemanager.tls.certificate
 """
 
 import asyncio
+import contextlib
 import ssl
 import sys
 from abc import ABC, abstractmethod
@@ -88,6 +89,8 @@ class ServerIdentity(_FollowedIdentity):
         self.pair = pair if isinstance(pair, Pair) else _value(self._followed_pair)
         self.client_cas = None if self._followed_cas is None else _value(self._followed_cas)
         self._expiry = _ExpiryWarning("serving", clock, log)
+        self._log = log
+        self._behind = False
         self._dropped: list[_Dropped] = []
         self._first: list[Callable[[], None]] = []
         self._context = server_context(self.pair, self.client_cas)
@@ -105,7 +108,8 @@ class ServerIdentity(_FollowedIdentity):
         and up to 20,000 of them would be held. So a context that holds one is replaced: 0.6 ms per TLS 1.2 client.
         """
         if self._context.session_stats()["number"]:
-            self._context = server_context(self.pair, self.client_cas)
+            with contextlib.suppress(OSError):  # no descriptor is free: better this context than no connection
+                self._context = server_context(self.pair, self.client_cas)
         return self._context
 
     def trusts(self, cas: TrustedCAs | None) -> bool:
@@ -127,12 +131,20 @@ class ServerIdentity(_FollowedIdentity):
         self._first.append(callback)
 
     def trust(self, client_cas: TrustedCAs | None) -> None:
-        """Believe these CAs from now on, for new handshakes; for a server whose CAs do not come from a file."""
+        """Believe these CAs from now on, for new handshakes; for a server whose CAs do not come from a file.
+
+        Raises:
+            OSError: No descriptor is free to make a context with. Everything stays as it was.
+        """
+        self._use(self.pair, client_cas)
+
+    def _use(self, pair: Pair, client_cas: TrustedCAs | None) -> None:
+        context = server_context(pair, client_cas)
+        self.pair, self._context = pair, context
         before, self.client_cas = self.client_cas, client_cas
         left = frozenset() if before is None else before.members
         if client_cas is not None:
             left -= client_cas.members
-        self._context = server_context(self.pair, client_cas)
         if left:
             for callback in self._dropped:
                 callback(left)
@@ -143,10 +155,10 @@ class ServerIdentity(_FollowedIdentity):
     @override
     async def refresh(self) -> None:
         changed = await asyncio.to_thread(_look, self._followed_pair, self._followed_cas)
-        if changed:
-            if self._followed_pair is not None:
-                self.pair = _value(self._followed_pair)
-            self.trust(self.client_cas if self._followed_cas is None else _value(self._followed_cas))
+        if changed or self._behind:
+            pair = self.pair if self._followed_pair is None else _value(self._followed_pair)
+            cas = self.client_cas if self._followed_cas is None else _value(self._followed_cas)
+            self._behind = not _made(lambda: self._use(pair, cas), self._log)
         self._expiry.check(self.pair)
 
 
@@ -180,6 +192,8 @@ class ClientIdentity(_FollowedIdentity):
         self._cas = cas if isinstance(cas, TrustedCAs) else None
         self._verify = verify
         self._expiry = _ExpiryWarning("client", clock, log)
+        self._log = log
+        self._behind = False
         self.context = self._fresh()
 
     @property
@@ -189,10 +203,14 @@ class ClientIdentity(_FollowedIdentity):
 
     @override
     async def refresh(self) -> None:
-        if await asyncio.to_thread(_look, self._followed_pair, self._followed_cas):
-            self.context = self._fresh()
+        changed = await asyncio.to_thread(_look, self._followed_pair, self._followed_cas)
+        if changed or self._behind:
+            self._behind = not _made(self._renew, self._log)
         if self._followed_pair is not None:
             self._expiry.check(_value(self._followed_pair))
+
+    def _renew(self) -> None:
+        self.context = self._fresh()
 
     def _fresh(self) -> ssl.SSLContext:
         cas = self._cas if self._followed_cas is None else _value(self._followed_cas)
@@ -306,6 +324,16 @@ class _ExpiryWarning:
                 not_after=pair.not_after.astimezone(UTC).isoformat(),
                 remaining_s=int((pair.not_after - now).total_seconds()),
             )
+
+
+def _made(make: Callable[[], None], log: FilteringBoundLogger) -> bool:
+    """Whether a context could be made; where no descriptor is free, the next look tries again."""
+    try:
+        make()
+    except (OSError, ValueError) as error:
+        log.warning("tls_context_not_made", reason=reason_of(error))
+        return False
+    return True
 
 
 def _value(followed: _Followed[_Value] | None) -> _Value:

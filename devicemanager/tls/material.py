@@ -208,5 +208,7 @@ def reason_of(error: Exception) -> str:
             return "a PEM block in it is damaged" if "PEM lib" in text else excerpt(text)
         case OSError(strerror=str(text), filename=name) if name is not None:
             return f"{name}: {text}"
+        case OSError(strerror=str(text)):
+            return excerpt(text)
         case _:
             return excerpt(str(error))

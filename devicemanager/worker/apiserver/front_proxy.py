@@ -6,7 +6,6 @@ garbled changes nothing: the aggregator that it described is still the one that 
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final, NoReturn, Protocol
@@ -110,7 +109,7 @@ class FrontProxy:
         if self.trust is None or trust.ca_pem != self.trust.ca_pem:
             try:
                 self._install(trust.ca_pem)
-            except (ssl.SSLError, ValueError) as error:
+            except (OSError, ValueError) as error:  # OSError: no descriptor is free, or TLS refuses it
                 raise DocumentError(f"the front proxy's CA bundle cannot be used: {error}") from error
         self.trust = trust
         self._log.info(

@@ -1,8 +1,10 @@
 import asyncio
+import errno
 import functools
 import ssl
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from tests.tls_peers import (
     cas,
     parsed,
     rsa_pair,
+    server_identity,
     until,
     write_pair,
 )
@@ -478,3 +481,61 @@ class TestSelfSigned:
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
 
         assert run.stdout == "[]\n"
+
+
+class TestWithoutDescriptors:
+    """No context can be made, because making one needs a descriptor and none is free."""
+
+    @pytest.fixture
+    def exhausted(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+        def switch(on: bool) -> None:
+            monkeypatch.undo()
+            if on:
+
+                def fail(*_: object, **__: object) -> ssl.SSLContext:
+                    raise OSError(errno.EMFILE, "Too many open files")
+
+                monkeypatch.setattr("devicemanager.tls.identity.server_context", fail)
+                monkeypatch.setattr("devicemanager.tls.identity.client_context", fail)
+
+        return switch
+
+    @pytest.mark.asyncio
+    @pytest.mark.parametrize("side", ["server", "client"])
+    async def test_what_is_in_use_stays_and_it_is_tried_again(
+        self, side: str, exhausted: Callable[[bool], None], tmp_path: Path
+    ) -> None:
+        logged, ca_file = Logged(), tmp_path / "ca.crt"
+        ca_file.write_bytes(bundle(authority()))
+        write_pair(tmp_path, authority().serving(SERVER_NAMES))
+        pair = PairFiles.in_directory(tmp_path)
+        identity = (
+            ServerIdentity(pair, ca_file, clock=SystemClock(), log=logged.log)
+            if side == "server"
+            else ClientIdentity(ca_file, pair, clock=SystemClock(), log=logged.log)
+        )
+        before = identity.context
+        replace(ca_file, bundle(authority("other")))
+        exhausted(True)
+        await identity.refresh()
+
+        assert identity.context is before
+        assert [line["reason"] for line in logged.events("tls_context_not_made")] == ["Too many open files"]
+
+        exhausted(False)
+        await identity.refresh()
+
+        assert identity.context is not before
+        assert len(identity.context.get_ca_certs()) == 1
+        assert "other" in str(identity.context.get_ca_certs()[0]["subject"])
+
+    def test_a_server_believes_whom_it_believed(self, exhausted: Callable[[bool], None]) -> None:
+        identity = server_identity(cas(authority()))
+        before = identity.context
+        exhausted(True)
+
+        with pytest.raises(OSError, match="Too many open files"):
+            identity.trust(cas(authority("other")))
+
+        assert identity.context is before
+        assert identity.trusts(cas(authority()))
