@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
 from multidict import CIMultiDict, CIMultiDictProxy
 from structlog.typing import FilteringBoundLogger
 
@@ -108,7 +109,7 @@ def build_app(
         log: Where changes of a probe's verdict are said, and who was refused.
     """
     guard = _Guard(access, RateLimitedLog(log, clock.monotonic))
-    app = web.Application(client_max_size=_BODY_BYTES)
+    app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_unrouted(guard(_not_found))])
     liveness = probes.handler(Probe("livez", live, log))
     open_paths = {
         "/livez": liveness,
@@ -125,6 +126,16 @@ def build_app(
         _add(app, path, guard(handler), guard(_method_not_allowed))
     app.router.add_route(hdrs.METH_ANY, "/{path:.*}", guard(_not_found))
     return app
+
+
+def _unrouted(otherwise: _Handler) -> Middleware:
+    """Answers also what has no path that could be routed, as ``CONNECT`` and ``OPTIONS *`` have none."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        return await (handler if request.match_info.http_exception is None else otherwise)(request)
+
+    return middleware
 
 
 def _add(app: web.Application, path: str, handler: _Handler, otherwise: _Handler) -> None:

@@ -7,6 +7,7 @@ the snapshot, never in an exception.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
@@ -15,7 +16,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
-from devicemanager.errors import DocumentError, excerpt
+from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.node.child import Child, Ended, Garbled, Silent
 from devicemanager.node.conversation import Conversation, Patience, card_deadline_s
@@ -116,8 +117,7 @@ class Supervisor:
         try:
             child = await self._launcher.start(skip=skipped)
         except OSError as error:
-            reason = excerpt(str(error)) or type(error).__name__
-            return Setback(CollectorState.FAILED, f"the collector process cannot be started: {reason}")
+            return Setback(CollectorState.FAILED, f"the collector process cannot be started: {_why(error)}")
         self._processes += 1
         self._record.started(self._processes)
         try:
@@ -202,3 +202,10 @@ class Supervisor:
 
     def _expect_within(self, deadline_s: float) -> None:
         self._due_s = self._clock.monotonic() + deadline_s
+
+
+def _why(error: OSError) -> str:
+    """What the system said; uvloop loses the number where no process can be made."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return "the system has no descriptor, process or memory left for it"

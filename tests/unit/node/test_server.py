@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -293,3 +294,22 @@ class TestMutualTls:
             assert (await peer.get("/absent")).status == (404 if status == 200 else status)
             assert (await peer.get("/livez")).status == 200
             assert (await peer.get("/readyz")).status == 500
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("target", [b"CONNECT example.org:443", b"OPTIONS *"])
+@pytest.mark.parametrize(("access", "status"), [(ANYONE, b"404"), (ClientPolicy(True), b"401")])
+async def test_what_has_no_path_is_answered_as_everything_else(
+    start: Start, target: bytes, access: ClientPolicy, status: bytes
+) -> None:
+    server = (await start(access)).server
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    writer.write(target + b" HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.split()[1] == status
+    assert b"application/json" in head
+    assert "message" in json.loads(body)
