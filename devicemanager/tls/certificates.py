@@ -181,7 +181,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _authority_in(directory: Path) -> Authority:
-    return Authority.load(PemPair((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes()))
+    try:
+        return Authority.load(PemPair((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes()))
+    except FileNotFoundError as error:
+        raise ValueError(f"{error.filename}: no such file; make the authority first") from error
 
 
 def _builder(

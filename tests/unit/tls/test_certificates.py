@@ -119,3 +119,9 @@ def test_the_self_signed_process_prints_a_pair_for_this_host() -> None:
 
 def test_a_key_is_not_shown_by_accident() -> None:
     assert "PRIVATE" not in repr(authority().pem)
+
+
+def test_without_an_authority_it_says_what_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serving", str(tmp_path), "name"]) == 1
+
+    assert capsys.readouterr().err == f"{tmp_path / 'ca.crt'}: no such file; make the authority first\n"
