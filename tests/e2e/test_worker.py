@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -168,6 +169,22 @@ async def test_a_group_that_is_somebody_elses_is_refused_with_both_ways_out(
     async with started(stand_in_cluster, tmp_path, group, [own, "--take-over-api-service"]) as worker:
         worker.port = (await worker.logged("worker_listening"))["port"]
         await worker.ready()
+
+
+async def test_an_address_that_is_taken_is_one_line_and_no_traceback(
+    stand_in_cluster: StandInCluster, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with started(stand_in_cluster, tmp_path, flags=[f"--secure-port={port}"]) as worker:
+            _, err = await worker.process.communicate()
+
+            assert worker.process.returncode == 2
+            assert err.decode().splitlines() == [
+                f"devicemanager worker: cannot listen on 127.0.0.1:{port}: address in use: another program listens "
+                "there; choose another --secure-port",
+                "Try devicemanager worker --help.",
+            ]
 
 
 async def test_without_the_front_proxys_ca_it_is_unready_says_why_and_serves_discovery(
