@@ -44,7 +44,7 @@ def test_faults_on_uvloop(tmp_path: Path, mode: str, state: CollectorState, answ
         clock = SystemClock()
         holder = WatchedHolder(0.3, clock)
         command = [sys.executable, "-I", "-S", str(FAKE), mode, "--control", str(tmp_path / "control")]
-        options = SupervisorOptions(manufacturer="nvidia", period_s=0.3, command=command, card_deadline_s=0.5)
+        options = SupervisorOptions(manufacturer="nvidia", period_s=0.3, command=command, card_deadline_s=1.5)
         async with asyncio.TaskGroup() as tasks:
             run = tasks.create_task(_run(Supervisor(options, holder, clock)))
             await holder.until(lambda: len(holder.samples) >= 3)
