@@ -149,8 +149,11 @@ class DeviceManagers:
             device_manager = await self._located(node, manufacturer)
             try:
                 received = await exchange(self._session, self._request(device_manager), self._clock)
-            except aiohttp.ServerDisconnectedError as error:
-                # In TLS 1.3 a server judges our certificate after the handshake; asyncio passes no alert on.
+            except aiohttp.ClientConnectorError:
+                raise
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                # In TLS 1.3 a server judges our certificate after the handshake. asyncio passes no alert on, and
+                # whether its end or its reset comes first is chance.
                 raise FetchError(SourceState.UNREACHABLE, CLOSED) from error
         if received.status != 200:
             raise FetchError(_state_of(received.status), f"HTTP {received.status}", status=received.status)

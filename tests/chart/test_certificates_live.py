@@ -85,7 +85,7 @@ class DeviceManager:
         try:
             async with asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(self._read(process))
-                await until(lambda: self.events("server_listening") or reading.done())
+                await until(lambda: (self.events("server_listening") and self.sampling) or reading.done())
                 assert not reading.done(), self.lines
                 yield self
                 process.terminate()
@@ -103,6 +103,11 @@ class DeviceManager:
     def events(self, event: str) -> list[dict[str, Any]]:
         """The lines of one event so far."""
         return [line for line in self.lines if line["event"] == event]
+
+    @property
+    def sampling(self) -> bool:
+        """Whether its cards have been read."""
+        return any(line["state"] == "ok" for line in self.events("collector_state_changed"))
 
     @property
     def port(self) -> int:

@@ -62,7 +62,7 @@ def test_a_collector_without_standard_streams_ends_well() -> None:
 
 @pytest.mark.parametrize("program", [MONITOR, f"{COLLECTOR} simulated --once"])
 def test_an_encoding_without_a_degree_sign_costs_the_sign_alone(program: str) -> None:
-    printed = shell(program, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    printed = shell(program, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="")
 
     assert printed.returncode == 0, printed.stderr
     assert "SIM-1" in printed.stdout
