@@ -1,13 +1,22 @@
 """Fixtures shared by every room."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import structlog
 
 from devicemanager.demo.cluster import StandInCluster
 from tests.standins.nvml import NvmlStandin
+
+
+@pytest.fixture(autouse=True)
+def log_as_it_comes() -> Iterator[None]:
+    """Undoes what a program run inside a test has set for its log: others could not see what is logged."""
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
 
 
 @pytest_asyncio.fixture
