@@ -71,16 +71,32 @@ class FetchError(DeviceManagerError):
         state: What ``sources`` will say of that peer.
         status: The HTTP status, where there was an answer.
         reason: The machine-readable reason of a Kubernetes Status, where the answer was one (``NotFound``).
+        object_name: The object that the Status names in its details, where it names one.
     """
 
     def __init__(
-        self, state: "SourceState", message: str, *, status: int | None = None, reason: str | None = None
+        self,
+        state: "SourceState",
+        message: str,
+        *,
+        status: int | None = None,
+        reason: str | None = None,
+        object_name: str | None = None,
     ) -> None:
         super().__init__(message)
         self.state = state
         self.message = message
         self.status = status
         self.reason = reason
+        self.object_name = object_name
+
+    def says_missing(self, name: str) -> bool:
+        """Whether this is the API server's word that the object of this name does not exist.
+
+        A 404 alone does not say so: it also stands for a kind that is not served (yet, or any longer), and for
+        whatever a proxy in between makes of a path.
+        """
+        return self.status == 404 and self.reason == "NotFound" and self.object_name == name
 
 
 class OutputError(DeviceManagerError):

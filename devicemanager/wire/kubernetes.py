@@ -17,6 +17,12 @@ class Document(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Base of the structs below: camel case on the wire, immutable."""
 
 
+class StatusDetails(Document, frozen=True):
+    """Which object a Status is about; the name is empty where it is about none in particular."""
+
+    name: str = ""
+
+
 class Status(Document, frozen=True):
     """``v1 Status``: how the API server reports an error, as a body or as a watch event of type ERROR."""
 
@@ -24,6 +30,7 @@ class Status(Document, frozen=True):
     message: str = ""
     reason: str = ""
     code: int = 0
+    details: StatusDetails | None = None
 
 
 class ListMeta(Document, frozen=True):

@@ -63,7 +63,7 @@ async def ask(settings: InstanceMetricsSettings, clock: Clock | None = None) -> 
     except FetchError as error:
         if error.status == _GATEWAY_TIMEOUT:
             return Asked(DeadlineExceeded(error.message))
-        if f'"{settings.name}" not found' in error.message:
+        if error.says_missing(settings.name):
             # Somebody serves the group, and knows no such Instance; as Kubernetes says it, without the namespace.
             return Asked(NotFound(f'{error.message} in namespace "{namespace}"'))
         if error.status not in _NO_WORKER:

@@ -330,6 +330,7 @@ def refusal(status: int, body: bytes) -> FetchError:
         f"HTTP {status}: {message}" if message else f"HTTP {status}",
         status=status,
         reason=told.reason if told and _UNKNOWN_KIND not in told.message else None,
+        object_name=told.details.name or None if told and told.details else None,
     )
 
 

@@ -31,6 +31,7 @@ from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.front_proxy import FrontProxy
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
+from devicemanager.worker.apiserver.owners import Owners
 from devicemanager.worker.apiserver.registration import check_registration, parse_service
 from devicemanager.worker.apiserver.rendering import Renderer
 from devicemanager.worker.apiserver.resources import Resources
@@ -179,6 +180,7 @@ async def _parts(
         resources=await stack.enter_async_context(
             Resources(side.reader, renderer, cap, clock, metrics.observe_usages)
         ),
+        owners=Owners(side.cluster, settings.api_group),
         metrics=metrics,
         clock=clock,
     )

@@ -54,7 +54,7 @@ class InstanceReader(Reader):
             return NotFound(f"Instance {namespace!r}/{name!r} not found")
         work = await self._found((namespace, name), left)
         match work:
-            case FetchError() if work.status == 404 and work.reason == "NotFound":
+            case FetchError() if work.says_missing(name):
                 return NotFound(f"{title} not found")
             case FetchError():
                 return _ended(left, f"{title} cannot be read: {work.state}: {work.message}")

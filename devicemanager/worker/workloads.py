@@ -23,7 +23,9 @@ from devicemanager.worker.reflector import list_objects
 from devicemanager.worker.shared_reads import Pending, SharedReads
 from devicemanager.worker.transport import attempt
 
-INSTANCES: Final = "/apis/worker.gpustack.ai/v1alpha1"
+INSTANCE_GROUP: Final = "worker.gpustack.ai"
+
+INSTANCES: Final = f"/apis/{INSTANCE_GROUP}/v1alpha1"
 """The operator's custom resource, whatever group our own API is served under."""
 
 PART_OF_LABEL: Final = "app.kubernetes.io/part-of"
@@ -104,7 +106,7 @@ class Workloads:
         await self._resources.aclose()
 
     def instance(self, name: Name, *, deadline_s: float) -> Pending[Instance]:
-        """One Instance, being read; ``status`` 404 and ``reason`` ``NotFound`` where there is none of that name."""
+        """One Instance, being read; the error ``says_missing`` where there is none of that name."""
         return self._instances.begin(name, deadline_s=deadline_s)
 
     def pod(self, name: Name, *, deadline_s: float) -> Pending[Pod | None]:
@@ -151,8 +153,19 @@ class Workloads:
         )
 
     async def _read_instance(self, name: Name) -> Instance:
-        path = object_path(f"{INSTANCES}/namespaces", name[0]) + object_path("/instances", name[1])
-        return _understood(await self._cluster.get(path, _ANY_VERSION, deadline_s=READ_DEADLINE_S), instances.parse)
+        """One Instance. That there is none is believed only of a read that no cache answered.
+
+        The garbage collector deletes what names a missing InstanceMetrics as its owner, and a cache may not know of
+        one that was just made.
+        """
+        path = instance_path(*name)
+        try:
+            body = await self._cluster.get(path, _ANY_VERSION, deadline_s=READ_DEADLINE_S)
+        except FetchError as error:
+            if not error.says_missing(name[1]):
+                raise
+            body = await self._cluster.get(path, deadline_s=READ_DEADLINE_S)
+        return _understood(body, instances.parse)
 
     async def _read_pod(self, name: Name) -> Pod | None:
         path = object_path("/api/v1/namespaces", name[0]) + object_path("/pods", name[1])
@@ -162,6 +175,15 @@ class Workloads:
             if error.status == 404:
                 return None
             raise
+
+
+def instance_path(namespace: str, name: str) -> str:
+    """Where the API server has an Instance.
+
+    Raises:
+        FetchError: As :func:`~devicemanager.worker.cluster.object_path` does.
+    """
+    return object_path(f"{INSTANCES}/namespaces", namespace) + object_path("/instances", name)
 
 
 def _understood(body: bytes, parse: Callable[[bytes], T]) -> T:

@@ -12,7 +12,7 @@ from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from devicemanager.errors import DeviceManagerError, DocumentError
+from devicemanager.errors import DeviceManagerError, DocumentError, FetchError
 from devicemanager.worker.apiserver.request_header import FrontProxyTrust, parse_trust
 from devicemanager.worker.cluster import WatchEvent
 
@@ -24,6 +24,8 @@ RECHECK_S: Final = 60.0
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 
+_ONLY_IT: Final = {"fieldSelector": f"metadata.name={NAME}"}
+_GONE: Final = 410
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED"})
 
 
@@ -31,7 +33,7 @@ class ConfigMaps(Protocol):
     """What following needs of the API client."""
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """One object. Raises FetchError."""
+        """A list. Raises FetchError."""
         ...
 
     def watch(
@@ -59,11 +61,11 @@ class FrontProxy:
         """Why the newest word could not be had, one line; None when it could."""
 
     async def follow(self) -> NoReturn:
-        """Read, watch, read again; for ever."""
+        """List, watch, list again; for ever."""
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                version = self._take(json.loads(await self._api.get(f"{CONFIG_MAPS}/{NAME}")))
+                version = self._take_listed(json.loads(await self._api.get(CONFIG_MAPS, _ONLY_IT)))
                 pause_s = FIRST_PAUSE_S
                 await self._watch(version)
             except (DeviceManagerError, ValueError, RecursionError) as error:
@@ -72,28 +74,51 @@ class FrontProxy:
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _watch(self, version: str) -> None:
-        """Take changes for a while; a watch that ends by itself is no fault, only a reason to pause a moment."""
-        fields = {"fieldSelector": f"metadata.name={NAME}"}
+        """Take changes for a while; a watch that ends by itself is no fault, only a reason to pause a moment.
+
+        Nor is one that cannot begin because the API server has forgotten the version (410): list again.
+        """
         try:
             async with (
                 asyncio.timeout(RECHECK_S),
-                aclosing(self._api.watch(CONFIG_MAPS, fields, resource_version=version)) as events,  # type: ignore[type-var]
+                aclosing(self._api.watch(CONFIG_MAPS, _ONLY_IT, resource_version=version)) as events,  # type: ignore[type-var]
             ):
                 async for event in events:
                     if event.type in _CHANGES:
                         self._take(json.loads(event.object))
         except TimeoutError:
             return
+        except FetchError as error:
+            if error.status != _GONE:
+                raise
         await asyncio.sleep(FIRST_PAUSE_S)
 
-    def _take(self, config_map: object) -> str:
-        """Adopt one state of the ConfigMap and return its version.
+    def _take_listed(self, listing: object) -> str:
+        """Adopt the ConfigMap of a list, and return the version of the list, from which a watch can begin.
+
+        The object's own version is that of its last change. On a cluster that has run for a while the API server no
+        longer knows it, and a watch from there ends at once.
+
+        Raises:
+            DocumentError: It is of no use, or is not there; what was known stays.
+        """
+        match listing:
+            case {"metadata": {"resourceVersion": str(version)}, "items": [config_map]}:
+                self._take(config_map)
+                return version
+            case {"metadata": {"resourceVersion": str()}, "items": [] | None}:
+                raise DocumentError(f"ConfigMap kube-system/{NAME} not found")
+            case _:
+                raise DocumentError("the answer is no list of ConfigMaps")
+
+    def _take(self, config_map: object) -> None:
+        """Adopt one state of the ConfigMap.
 
         Raises:
             DocumentError: It is of no use; what was known stays.
         """
         match config_map:
-            case {"metadata": {"resourceVersion": str(version)}, "data": dict(data)}:
+            case {"data": dict(data)}:
                 trust = parse_trust({key: value for key, value in data.items() if isinstance(value, str)})
             case _:
                 raise DocumentError(f"ConfigMap kube-system/{NAME} has no data")
@@ -102,7 +127,6 @@ class FrontProxy:
         if self.problem is not None:
             self.problem = None
             self._log.info("front_proxy_trust_current")
-        return version
 
     def _adopt(self, trust: FrontProxyTrust) -> None:
         """The CA first: names that are believed must never be ahead of the certificates that carry them."""

@@ -101,6 +101,11 @@ def for_list(accept: str) -> Representation | None:
     return _representation(accept, Shape.METADATA_LIST)
 
 
+def for_metadata(accept: str) -> Representation | None:
+    """The form of an object of which only the metadata can be had, so no table; None for nothing acceptable."""
+    return _representation(accept, Shape.METADATA, tables=False)
+
+
 def for_document(accept: str) -> Encoding | None:
     """The encoding of a document that has one shape only; None when nothing acceptable can be made."""
     for clause in clauses(accept):
@@ -174,16 +179,13 @@ def _weight(text: str | None) -> int:
     return min(1000, int(whole or "0") * 1000 + int((fraction + "000")[:3]))
 
 
-def _representation(accept: str, metadata: Shape) -> Representation | None:
+def _representation(accept: str, metadata: Shape, *, tables: bool = True) -> Representation | None:
+    shapes = {Shape.TABLE, metadata} if tables else {metadata}
     for clause in clauses(accept):
         if clause.encoding is None:
             continue
         if clause.is_plain:
             return Representation(clause.encoding)
-        if (
-            clause.group == _META_GROUP
-            and clause.version in {"v1", "v1beta1"}
-            and clause.kind in {Shape.TABLE, metadata}
-        ):
+        if clause.group == _META_GROUP and clause.version in {"v1", "v1beta1"} and clause.kind in shapes:
             return Representation(clause.encoding, Shape(clause.kind), clause.version)
     return None

@@ -31,12 +31,14 @@ from devicemanager.worker.apiserver.discovery import (
 from devicemanager.worker.apiserver.identity import User
 from devicemanager.worker.apiserver.metrics import CONTENT_TYPE, WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
+from devicemanager.worker.apiserver.owners import Owners, is_owner_read
 from devicemanager.worker.apiserver.resources import Reply, Resources
 from devicemanager.worker.apiserver.status import Refusal
 from devicemanager.worker.apiserver.verdicts import OverloadedError
 
 _READ_METHODS: Final = frozenset({"GET", "HEAD"})
 _ALLOWED: Final = "GET, HEAD"
+_NONE_ALLOWED: Final = ""
 _OVERLOADED: Final = "too many callers are being checked; try again in a moment"
 
 
@@ -49,6 +51,7 @@ class Parts:
     authenticator: Authenticator
     authorizer: Authorizer
     resources: Resources
+    owners: Owners
     metrics: WorkerMetrics
     clock: Clock
 
@@ -170,6 +173,10 @@ class ApiServer:
             raise Refusal(status.unknown_path())
         _only_reads(request)
         accept = responses.accept(request)
+        if is_owner_read(attributes):
+            if not self._parts.owners.serves(attributes):
+                raise Refusal(status.method_not_allowed(_NONE_ALLOWED))
+            return await self._parts.owners.get(attributes, accept)
         if attributes.verb == "watch":
             raise Refusal(status.watch_not_supported(attributes, _ALLOWED))
         if attributes.is_collection:
@@ -193,6 +200,9 @@ class ApiServer:
                 served = f"{namespaced}/{METRICS}" if attributes.namespace else f"{self._prefix}/{METRICS}"
             case (resource, "") if resource == METRICS:
                 served = f"{namespaced}/{METRICS}/{attributes.name}"
+            case (resource, "") if resource == INSTANCES:
+                # Never 404 but for a missing object: to the garbage collector that word means "the owner is gone".
+                return True
             case (resource, subresource) if (resource, subresource) == (INSTANCES, SUBRESOURCE):
                 served = f"{namespaced}/{INSTANCES}/{attributes.name}/{SUBRESOURCE}"
             case _:

@@ -41,6 +41,7 @@ from devicemanager.worker.apiserver.concurrency import Cap
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
+from devicemanager.worker.apiserver.owners import Owners
 from devicemanager.worker.apiserver.rendering import Renderer
 from devicemanager.worker.apiserver.request_header import FrontProxyTrust
 from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
@@ -221,6 +222,30 @@ class MadeUpApi:
         return [document["spec"] for asked, document in self.posts if asked == path]
 
 
+@dataclass
+class MadeUpInstances:
+    """The API server's Instances, by path; an error is raised, whatever else is the answer's body."""
+
+    answers: dict[str, bytes | FetchError] = field(default_factory=dict)
+    asked: list[tuple[str, Mapping[str, str] | None]] = field(default_factory=list)
+    hold: asyncio.Event | None = None
+
+    async def get(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        deadline_s: float = 10.0,
+    ) -> bytes:
+        self.asked.append((path, params))
+        if self.hold is not None:
+            await self.hold.wait()
+        answer = self.answers[path]
+        if isinstance(answer, FetchError):
+            raise answer
+        return answer
+
+
 @dataclass(frozen=True)
 class Received:
     """An answer as a client sees it."""
@@ -257,6 +282,7 @@ class Room:
     trust: FrontProxyTrust | None
     authorizer: Authorizer
     cap: Cap
+    instances: MadeUpInstances
 
     @property
     def prefix(self) -> str:
@@ -365,7 +391,7 @@ async def open_room(
 ) -> AsyncIterator[Room]:
     """A server on a free port, for as long as the block runs."""
     log = structlog.get_logger()
-    clock, api, reader = StillClock(), MadeUpApi(), MadeUpReader()
+    clock, api, reader, instances = StillClock(), MadeUpApi(), MadeUpReader(), MadeUpInstances()
     serving, front_proxy = Authority.create("serving CA"), Authority.create("front proxy CA")
     pair = serving.serving([SERVER_NAME])
     identity = ServerIdentity(Pair.parse(pair.certificate, pair.key), clock=clock, log=log)
@@ -384,6 +410,7 @@ async def open_room(
             resources=await stack.enter_async_context(
                 resources.Resources(reader, renderer, reads, clock, metrics.observe_usages)
             ),
+            owners=Owners(instances, group),
             metrics=metrics,
             clock=clock,
         )
@@ -405,6 +432,7 @@ async def open_room(
             None,
             parts.authorizer,
             reads,
+            instances,
         )
         if trusted:
             room.trust = trust_of(front_proxy)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
 from devicemanager.errors import DocumentError, FetchError
@@ -82,22 +83,37 @@ def test_content_of_no_use(change: dict[str, str]) -> None:
         parse_trust({})
 
 
+LISTED = "900"
+"""The version of a list is the cluster's, far ahead of that of an object that has not changed for long."""
+
+
 class Script:
-    """A ConfigMap that changes as told; each read or watch event is the next of the script."""
+    """A ConfigMap that changes as told; each list or watch event is the next of the script.
+
+    A document is the only item of a list of version ``LISTED``; bytes and lists stand as they are.
+    """
 
     def __init__(self, *answers: object) -> None:
         self.answers = list(answers)
         self.events: list[WatchEvent] = []
         self.reads: list[float] = []
         self.watched: list[str] = []
+        self.watch_error: FetchError | None = None
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        assert path == "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+        assert path == "/api/v1/namespaces/kube-system/configmaps"
+        # Anything wider is refused by the real role.
+        assert params == {"fieldSelector": "metadata.name=extension-apiserver-authentication"}
         self.reads.append(asyncio.get_running_loop().time())
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        if isinstance(answer, dict):
+            answer = [answer]
+        if isinstance(answer, list):
+            answer = json.dumps({"metadata": {"resourceVersion": LISTED}, "items": answer}).encode()
+        assert isinstance(answer, bytes)
+        return answer
 
     async def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
@@ -105,6 +121,8 @@ class Script:
         # Anything wider is refused by the real role.
         assert params == {"fieldSelector": "metadata.name=extension-apiserver-authentication"}
         self.watched.append(resource_version)
+        if self.watch_error is not None:
+            raise self.watch_error
         while self.events:
             yield self.events.pop(0)
         await asyncio.Event().wait()
@@ -141,7 +159,30 @@ async def test_the_ca_is_installed_once_and_names_change_without_it() -> None:
     assert front_proxy.problem is None
     assert front_proxy.trust is not None
     assert front_proxy.trust.allowed_names == ("other",)
-    assert script.watched == ["1"]
+    assert script.watched == [LISTED]
+
+
+@pytest.mark.looptime
+@pytest.mark.asyncio
+async def test_a_version_that_the_api_server_has_forgotten_is_no_problem_and_not_logged() -> None:
+    """P02: after a restart of kube-apiserver, watches ended with 410 for ever, with two lines in the log each."""
+    script = Script(config_map())
+    script.watch_error = FetchError(SourceState.INVALID, "HTTP 410: too old resource version", status=410)
+    with structlog.testing.capture_logs() as logs:
+        front_proxy = await followed(script, 10.5, [])
+    assert front_proxy.problem is None
+    assert [line["event"] for line in logs] == ["front_proxy_trust_changed", "front_proxy_trust_current"]
+    assert len(script.reads) == 11
+
+
+@pytest.mark.looptime
+@pytest.mark.asyncio
+@pytest.mark.parametrize("listing", [[], b'{"metadata":{"resourceVersion":"1"},"items":null}', b"{}", b"[]", b"x"])
+async def test_a_list_of_no_use_leaves_the_last_good_word(listing: object) -> None:
+    script, installed = Script(config_map(), listing), list[str]()
+    front_proxy = await followed(script, 100, installed)
+    assert front_proxy.trust == parse_trust(DATA)
+    assert front_proxy.problem is not None
 
 
 @pytest.mark.looptime

@@ -360,7 +360,6 @@ async def test_a_fault_of_ours_is_one_callers_answer_and_tells_nothing(room: Roo
 @pytest.mark.parametrize(
     "path",
     [
-        "{prefix}/namespaces/team-a/instances/web",
         "{prefix}/namespaces/team-a/instances/web/log",
         "{prefix}/namespaces/team-a/instances/web/metrics/more",
         "{prefix}/namespaces/team-a/instancemetrics/web/metrics",

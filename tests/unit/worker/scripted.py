@@ -27,7 +27,9 @@ from devicemanager.worker.transport import Received, within
 from devicemanager.worker.workloads import Workloads
 from tests.unit.worker.conftest import START, LoopClock, card, snapshot_document
 
-NOT_FOUND = FetchError(SourceState.NOT_SERVED, "HTTP 404: not found", status=404, reason="NotFound")
+NOT_FOUND = FetchError(
+    SourceState.NOT_SERVED, "HTTP 404: not found", status=404, reason="NotFound", object_name="web"
+)
 NO_SUCH_API = FetchError(SourceState.NOT_SERVED, "HTTP 404: 404 page not found", status=404)
 
 INSTANCE_UID = "11111111-0000-0000-0000-000000000001"
@@ -41,6 +43,9 @@ class Script:
     document: object
     takes_s: float = 0.02
     asked: list[float] = field(default_factory=list)
+    queries: list[Mapping[str, str]] = field(default_factory=list)
+    uncached: object = None
+    """What it answers where no cache may, if that differs."""
 
 
 class ScriptedCluster(Cluster):
@@ -68,11 +73,15 @@ class ScriptedCluster(Cluster):
         script.asked.append(asyncio.get_running_loop().time())
         async with within(deadline_s):
             await asyncio.sleep(script.takes_s)
-        if isinstance(script.document, FetchError):
-            raise script.document
+        script.queries.append(dict(params or {}))
+        document = script.document
+        if script.uncached is not None and not script.queries[-1]:
+            document = script.uncached
+        if isinstance(document, FetchError):
+            raise document
         now = self.clock.now()
         return Received(
-            200, json.dumps(script.document).encode(), "application/json", now, self.clock.monotonic(), date=now
+            200, json.dumps(document).encode(), "application/json", now, self.clock.monotonic(), date=now
         )
 
     @override

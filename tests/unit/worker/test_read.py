@@ -114,12 +114,39 @@ async def test_the_age_grows_while_an_answer_is_kept(here: World) -> None:
 
 
 async def test_a_missing_instance_is_not_found(here: World) -> None:
-    here.cluster.on(INSTANCE, NOT_FOUND)
+    script = here.cluster.on(INSTANCE, NOT_FOUND)
 
     outcome = await here.reader.read("team-a", "web")
 
     assert outcome == NotFound("Instance team-a/web not found")
     assert outcome.status == 404
+    assert script.queries == [{"resourceVersion": "0"}, {}], "believed of no cache"
+
+
+async def test_an_instance_that_a_cache_does_not_know_yet_is_found(here: World) -> None:
+    """P01: what names it as an owner would be collected otherwise."""
+    instance = here.cluster.scripts[INSTANCE].document
+    here.cluster.on(INSTANCE, NOT_FOUND).uncached = instance
+
+    outcome = await here.reader.read("team-a", "web")
+
+    assert isinstance(outcome, Answer)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        FetchError(
+            SourceState.NOT_SERVED, "HTTP 404: namespaces", status=404, reason="NotFound", object_name="team-a"
+        ),
+        FetchError(SourceState.NOT_SERVED, "HTTP 404: nothing named", status=404, reason="NotFound"),
+        NO_SUCH_API,
+    ],
+)
+async def test_a_404_that_does_not_name_the_instance_is_not_its_absence(here: World, failure: FetchError) -> None:
+    here.cluster.on(INSTANCE, failure)
+
+    assert isinstance(await here.reader.read("team-a", "web"), Unavailable)
 
 
 @pytest.mark.parametrize("name", ["..", "../../nodes", "Web", "web?x", "", "web/metrics", "a" * 300])
