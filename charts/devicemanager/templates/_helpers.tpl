@@ -89,3 +89,13 @@ capabilities:
 {{- printf "%s-%s" (include "devicemanager.fullname" $root) (get $suffix $role) -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* The service, namespace/name, that the APIService of our group names now if it is not ours; else nothing. */ -}}
+{{- define "devicemanager.apiService.other" -}}
+{{- $live := lookup "apiregistration.k8s.io/v1" "APIService" "" (printf "v1.%s" .Values.worker.apiService.group) | default dict -}}
+{{- $service := dig "spec" "service" dict $live -}}
+{{- $found := printf "%s/%s" (get $service "namespace") (get $service "name") -}}
+{{- if and $service (ne $found (printf "%s/%s-worker" .Release.Namespace (include "devicemanager.fullname" .))) -}}
+{{- $found -}}
+{{- end -}}
+{{- end -}}

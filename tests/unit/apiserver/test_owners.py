@@ -23,7 +23,8 @@ COLLECTOR = (
 )
 """What the garbage collector accepts."""
 
-KUBECTL = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+TABLE = "application/json;as=Table;g=meta.k8s.io"
+KUBECTL = f"{TABLE};v=v1,{TABLE};v=v1beta1,application/json"
 
 SOURCE = "/apis/worker.gpustack.ai/v1alpha1/namespaces/team-a/instances/web"
 
