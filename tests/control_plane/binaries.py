@@ -1,6 +1,7 @@
 """kube-apiserver and kube-controller-manager: where they are, or built here from Kubernetes' own modules.
 
-No registry carries these programs, but the Go module proxy carries their source, and ``go.mod`` here pins it. A build takes some eight minutes on two idle cores. It is kept in a cache folder, keyed by what it was made of.
+No registry carries these programs, but the Go module proxy carries their source, and ``go.mod`` here pins it.
+A build takes some eight minutes on two idle cores. It is kept in a cache folder, keyed by what it was made of.
 """
 
 import hashlib

@@ -48,8 +48,8 @@ def install(cluster: ControlPlane, binary: Helm, *more: str) -> str:
 class Worker:
     """The worker of a release: the container's own arguments, Secrets and account, outside of a container.
 
-    It listens on the ClusterIP of its Service itself: there is no kube-proxy to forward. Its pod is marked by hand as
-    running, so that the control plane counts it as an endpoint.
+    It listens on the ClusterIP of its Service itself: there is no kube-proxy to forward. Its pod is marked by hand
+    as running, so that the control plane counts it as an endpoint.
     """
 
     def __init__(self, cluster: ControlPlane, folder: Path) -> None:
