@@ -38,7 +38,9 @@ class NodeRead:
         stats = self.summary.pod(pod.namespace, pod.name, pod.kubelet_uid)
         if stats is None:
             return SourceFailure(SourceState.UNKNOWN_POD, "the kubelet has no figures of this pod")
-        usage = rules.pod_usage(stats, node_time=self.summary.node_cpu_time, states=pod.containers)
+        usage = rules.pod_usage(
+            stats, node_time=self.summary.node_cpu_time, own=pod.container_names, states=pod.containers
+        )
         age_s = freshness.age_s(
             timestamp=usage.measured_at,
             now=clock.now(),
