@@ -62,7 +62,7 @@ class MetricsServer:
         path = object_path(f"{API}/namespaces", namespace) + object_path("/pods", pod)
         try:
             received = await self._cluster.fetch(path, deadline_s=READ_DEADLINE_S)
-            return MetricsRead(pod_metrics.parse(received.body), received)
+            return MetricsRead(pod_metrics.parse(received.body), received.without_body())
         except FetchError as error:
             raise _explained(error) from error
         except DocumentError as error:
