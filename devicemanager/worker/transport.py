@@ -116,7 +116,8 @@ class _Connector(aiohttp.TCPConnector):
 
     def __init__(self, *, limit: int) -> None:
         super().__init__(limit=limit)
-        self._factory = partial[ResponseHandler](_Connection, loop=self._loop)
+        made: type[ResponseHandler] = _Connection
+        self._factory = partial(made, loop=self._loop)
 
 
 def open_session(*, connections: int, user_agent: str) -> aiohttp.ClientSession:

@@ -58,7 +58,8 @@ def summarised(
 
 def life(entry: Json, started_at: str, used_bytes: int) -> Json:
     """The entry as of one life of the pod, every figure of it the same number of bytes."""
-    return json.loads(json.dumps(entry)) | {
+    copy: Json = json.loads(json.dumps(entry))
+    return copy | {
         "startTime": started_at,
         "memory": entry["memory"] | {"workingSetBytes": used_bytes},
         "ephemeral-storage": entry["ephemeral-storage"] | {"usedBytes": used_bytes},

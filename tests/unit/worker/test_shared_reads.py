@@ -247,9 +247,7 @@ async def attempt_to_read(reads: SharedReads[str, int]) -> SourceState:
     return caught.value.state
 
 
-async def test_only_a_lasting_failure_is_kept_as_long_as_an_answer(
-    kept: SharedReads[str, int], peers: Peers
-) -> None:
+async def test_only_a_lasting_failure_is_kept_as_an_answer_is(kept: SharedReads[str, int], peers: Peers) -> None:
     """S05: what a peer sends too much of is not read again for each who asks."""
     peers.failure = FetchError(SourceState.INVALID, "too much", status=200, lasting=True)
     for _ in range(2):
