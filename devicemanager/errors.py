@@ -8,6 +8,9 @@ they appear (``raise … from``); none of ours derives from a foreign class.
   * ``SettingsError`` - what the person running us must change; all problems at once, exit code 2
   * ``CollectorError`` - a vendor library as a whole cannot be used
   * ``DocumentError`` - bytes from a peer are not the document they should be
+
+    * ``ExcessError`` - they hold more than any honest peer sends
+
   * ``FetchError`` - a peer could not be asked, or refused
   * ``OutputError`` - the answer could not be written to where it was wanted
 """
@@ -64,6 +67,10 @@ class DocumentError(DeviceManagerError):
     """Bytes that should be a known document are not. The message names the place and the fault."""
 
 
+class ExcessError(DocumentError):
+    """A document that holds more than any honest peer sends. Reading the next such one is not worth its cost."""
+
+
 class FetchError(DeviceManagerError):
     """A peer (API server, kubelet, device manager) could not be asked, or refused.
 
@@ -72,6 +79,8 @@ class FetchError(DeviceManagerError):
         status: The HTTP status, where there was an answer.
         reason: The machine-readable reason of a Kubernetes Status, where the answer was one (``NotFound``).
         object_name: The object that the Status names in its details, where it names one.
+        lasting: Whether the failure counts for as long as a good answer would be kept: reading the same again
+            costs much and would show the same.
     """
 
     def __init__(
@@ -82,6 +91,7 @@ class FetchError(DeviceManagerError):
         status: int | None = None,
         reason: str | None = None,
         object_name: str | None = None,
+        lasting: bool = False,
     ) -> None:
         super().__init__(message)
         self.state = state
@@ -89,6 +99,7 @@ class FetchError(DeviceManagerError):
         self.status = status
         self.reason = reason
         self.object_name = object_name
+        self.lasting = lasting
 
     def says_missing(self, name: str) -> bool:
         """Whether this is the API server's word that the object of this name does not exist.

@@ -56,11 +56,12 @@ class ContainerStats:
     """One container of an entry; a block is None where the kubelet sent none.
 
     Attributes:
-        name: Not unique: a kubelet may list one container twice, read at two moments.
+        name: Not unique: a kubelet may list one container twice, read at two moments. None where the entry cannot
+            be read: it stands for some container of the pod.
         started_at: None for a container that never started.
     """
 
-    name: str
+    name: str | None
     started_at: datetime | None = None
     cpu: CpuStats | None = None
     memory: MemoryStats | None = None
@@ -69,12 +70,19 @@ class ContainerStats:
 
 @dataclass(frozen=True, slots=True)
 class PodStats:
-    """One pod's entry in ``/stats/summary``. ``uid`` is the ``config.hash`` for a static pod."""
+    """One pod's entry in ``/stats/summary``.
+
+    Attributes:
+        uid: The ``config.hash`` for a static pod.
+        containers: None where the entry lists more than are read.
+        started_at: None for a pod that has not started.
+    """
 
     namespace: str
     name: str
     uid: str
-    containers: tuple[ContainerStats, ...] = ()
+    containers: tuple[ContainerStats, ...] | None = ()
     cpu: CpuStats | None = None
     memory: MemoryStats | None = None
     ephemeral_storage: DiskStats | None = None
+    started_at: datetime | None = None

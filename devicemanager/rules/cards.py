@@ -11,7 +11,7 @@ from typing import Final
 
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.allocation import AllocatedCard, Allocation, Mode
-from devicemanager.model.usage import AcceleratorUsage, PeerSnapshot, SliceUsage, SnapshotCard
+from devicemanager.model.usage import AcceleratorUsage, PeerSnapshot, SliceDevice, SliceUsage, SnapshotCard
 from devicemanager.rules import device_ids
 from devicemanager.rules.units import percent_used
 
@@ -48,6 +48,31 @@ class _Share:
 
 _UNKNOWN_PARTITION: Final = _Share(*(Reason.PARTITIONED,) * 4)
 _UNKNOWN_MODE: Final = _Share(*(Reason.VERSION_SKEW,) * 4)
+
+
+def agreed(one: SnapshotCard, other: SnapshotCard) -> SnapshotCard:
+    """What two cards of one snapshot that claim one id both say; a figure in which they differ is ``invalid_data``.
+
+    Which of the two a pod was given cannot be told, so neither's own figure is shown, whatever their order.
+    """
+
+    def same(first: Figure, second: Figure) -> Figure:
+        return first if first == second else Reason.INVALID_DATA
+
+    return SnapshotCard(
+        id=one.id,
+        index=one.index if one.index == other.index else None,
+        name=one.name if one.name == other.name else None,
+        memory_mib=same(one.memory_mib, other.memory_mib),
+        memory_usage_mib=same(one.memory_usage_mib, other.memory_usage_mib),
+        memory_utilization_percent=same(one.memory_utilization_percent, other.memory_utilization_percent),
+        cores_utilization_percent=same(one.cores_utilization_percent, other.cores_utilization_percent),
+        temperature_celsius=same(one.temperature_celsius, other.temperature_celsius),
+        power_usage_watts=same(one.power_usage_watts, other.power_usage_watts),
+        unhealthy=one.unhealthy if one.unhealthy is other.unhealthy else Reason.INVALID_DATA,
+        unhealthy_reason=one.unhealthy_reason if one.unhealthy_reason == other.unhealthy_reason else None,
+        pci_bus_id=one.pci_bus_id if one.pci_bus_id == other.pci_bus_id else None,
+    )
 
 
 def entries(
@@ -146,8 +171,7 @@ class _View:
     """One manufacturer's part of a snapshot, as one pod may see it.
 
     Attributes:
-        cards: By id, the first of equal ids; those with a made-up id left out.
-        pci_ids: PCI address -> id, where one card alone claims the address.
+        cards: By id, what all of one id agree on; those with a made-up id, or an address for one, left out.
         shares: (container, card id) -> the pod's own records on cards; None where shares were not measured.
         partitions: Partition id -> the records the pod may see.
         answered: Card id -> the reasons (memory, compute) for which a share without a record is unknown.
@@ -155,7 +179,6 @@ class _View:
     """
 
     cards: Mapping[str, SnapshotCard]
-    pci_ids: Mapping[str, str]
     shares: Mapping[tuple[str, str], Sequence[SliceUsage]] | None
     partitions: Mapping[str, Sequence[SliceUsage]]
     answered: Mapping[str, tuple[Reason | None, Reason | None]]
@@ -165,8 +188,8 @@ class _View:
     def of(cls, manufacturer: str, pod_uid: str, snapshot: PeerSnapshot) -> "_View":
         cards: dict[str, SnapshotCard] = {}
         for card in snapshot.cards.get(manufacturer, ()):
-            if not device_ids.is_provisional(card.id):
-                cards.setdefault(card.id, card)
+            if not device_ids.is_provisional(card.id) and device_ids.pci_address(card.id) is None:
+                cards[card.id] = agreed(cards[card.id], card) if card.id in cards else card
         shares: dict[tuple[str, str], list[SliceUsage]] = {}
         partitions: dict[str, list[SliceUsage]] = {}
         for record in (snapshot.slices or {}).get(manufacturer, ()):
@@ -177,25 +200,22 @@ class _View:
                 shares.setdefault((record.container, record.card_id), []).append(record)
         return cls(
             cards=cards,
-            pci_ids=_unique_pci_ids(cards.values()),
             shares=None if snapshot.slices is None else shares,
             partitions=partitions,
-            answered={
-                device.card_id: (device.memory_reason, device.cores_reason)
-                for device in snapshot.slice_devices.get(manufacturer, ())
-            },
+            answered=_answered(snapshot.slice_devices.get(manufacturer, ())),
             unanswered=snapshot.slices_reason or Reason.UNSUPPORTED,
         )
 
     def canonical_id(self, card_id: str, partition_id: str | None) -> str:
-        """The id under which the snapshot lists the card that the allocation means; else the allocation's own."""
-        if card_id in self.cards:
+        """The id under which the snapshot lists the card that the allocation means; else the allocation's own.
+
+        Only a vendor's id names a card. A PCI address does not: the allocation is written on a pod, its tenant may
+        be able to write there, and the addresses of all cards of a machine are guessed in a few hundred tries.
+        """
+        if card_id in self.cards or partition_id != card_id:
             return card_id
-        if partition_id == card_id:
-            parents = {record.card_id for record in self.partitions.get(card_id, ())}
-            return parents.pop() if len(parents) == 1 else card_id
-        address = device_ids.pci_address(card_id)
-        return card_id if address is None else self.pci_ids.get(address, card_id)
+        parents = {record.card_id for record in self.partitions.get(card_id, ())}
+        return parents.pop() if len(parents) == 1 else card_id
 
     def partition(self, grant: _Grant) -> SliceUsage | None:
         """The one record of this partition on its card; None where there is none, or more than one."""
@@ -225,13 +245,20 @@ class _View:
         return memory_reason or 0, cores_reason or 0
 
 
-def _unique_pci_ids(cards: Iterable[SnapshotCard]) -> dict[str, str]:
-    ids: dict[str, list[str]] = {}
-    for card in cards:
-        address = device_ids.pci_address(card.pci_bus_id)
-        if address is not None:
-            ids.setdefault(address, []).append(card.id)
-    return {address: found[0] for address, found in ids.items() if len(found) == 1}
+def _answered(devices: Iterable[SliceDevice]) -> dict[str, tuple[Reason | None, Reason | None]]:
+    """Why shares of each card are unknown. Of a card listed twice a reason given once counts."""
+    answered: dict[str, tuple[Reason | None, Reason | None]] = {}
+    for device in devices:
+        memory, cores = answered.get(device.card_id, (None, None))
+        answered[device.card_id] = (
+            _first_by_name(memory, device.memory_reason),
+            _first_by_name(cores, device.cores_reason),
+        )
+    return answered
+
+
+def _first_by_name(*reasons: Reason | None) -> Reason | None:
+    return min((reason for reason in reasons if reason is not None), default=None)
 
 
 def _explained(figure: Figure, reason: Reason | None) -> Figure:

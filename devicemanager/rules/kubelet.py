@@ -4,11 +4,11 @@ A container that has ended leaves every sum; any other unknown makes that sum ab
 looks like a smaller pod. Times are compared only with the node's own, so no clock skew matters.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.pod_stats import (
@@ -28,10 +28,19 @@ STALE_AFTER: Final = timedelta(minutes=2)
 DISK_STALE_AFTER: Final = timedelta(minutes=5)
 """The same for disk blocks, which kubelets refresh every minute or so, more slowly on a full disk."""
 
-PRECEDENCE: Final = (Reason.INVALID_DATA, Reason.STALE, Reason.NOT_YET, Reason.NOT_REPORTED)
+PRECEDENCE: Final = (
+    Reason.INVALID_DATA,
+    Reason.BOUNDED,
+    Reason.STALE,
+    Reason.NOT_YET,
+    Reason.NOT_REPORTED,
+)
 """Of several reasons for one absent sum the first in this order is given, whatever the order of the containers."""
 
 NO_STATES: Final[Mapping[str, ContainerState]] = MappingProxyType({})
+
+UNREADABLE: Final = -1
+"""Stands for an integer that is not to be believed: every figure made of it is absent ``invalid_data``."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -50,8 +59,31 @@ class _Measure:
     carried: bool = True
 
 
+def newest(entries: Sequence[PodStats]) -> PodStats:
+    """The one of several entries with the same identity that counts: the one started last, then read last.
+
+    A kubelet that restarted a pod may list what is left of its past life beside it. Entries are never added up.
+    Where neither time tells two apart, a block that they do not share is not to be believed.
+    """
+    first, *others = _latest(entries, _pod_recency)
+    for other in others:
+        same = first.containers == other.containers
+        first = replace(
+            first,
+            containers=first.containers if same else (_unreadable(None),),
+            cpu=_same(first.cpu, other.cpu, _UNREADABLE_CPU),
+            memory=_same(first.memory, other.memory, _UNREADABLE_MEMORY),
+            ephemeral_storage=_same(first.ephemeral_storage, other.ephemeral_storage, _UNREADABLE_DISK),
+        )
+    return first
+
+
 def pod_usage(
-    pod: PodStats, *, node_time: datetime | None, states: Mapping[str, ContainerState] = NO_STATES
+    pod: PodStats,
+    *,
+    node_time: datetime | None,
+    own: Collection[str] | None = None,
+    states: Mapping[str, ContainerState] = NO_STATES,
 ) -> PodUsage:
     """The pod's usage.
 
@@ -62,10 +94,12 @@ def pod_usage(
     Args:
         pod: The kubelet's entry.
         node_time: The time of the node's own CPU block; None where the kubelet gives none, and nothing is stale.
+        own: The names of the pod's containers, as its spec gives them: entries under other names are not its own.
+            None where the spec is not known.
         states: Container name -> state, from the pod's status. Its blocks judge a container that it does not name.
     """
     judge = _Judge(node_time)
-    live = _Live.of(pod.containers, states)
+    live = _Live.of(pod.containers, own, states)
     cpu = live.unless_carried(judge.cpu(pod.cpu), lambda stats: judge.cpu(stats.cpu))
     memory = live.unless_carried(judge.memory(pod.memory), lambda stats: judge.memory(stats.memory))
     rootfs = live.sum(lambda stats: judge.disk(stats.rootfs))
@@ -135,9 +169,16 @@ class _Live:
     gap: Reason | None
 
     @classmethod
-    def of(cls, containers: Iterable[ContainerStats], states: Mapping[str, ContainerState]) -> "_Live":
-        listed = _newest(containers)
-        live = [stats for name, stats in listed.items() if not _has_ended(stats, states.get(name))]
+    def of(
+        cls,
+        containers: Iterable[ContainerStats] | None,
+        own: Collection[str] | None,
+        states: Mapping[str, ContainerState],
+    ) -> "_Live":
+        if containers is None:
+            return cls((), Reason.BOUNDED)
+        listed = _newest(stats for stats in containers if own is None or stats.name is None or stats.name in own)
+        live = [stats for name, stats in listed.items() if not _has_ended(stats, states.get(name or ""))]
         if any(state is ContainerState.RUNNING and name not in listed for name, state in states.items()):
             return cls(live, Reason.NOT_YET)
         if live:
@@ -165,21 +206,60 @@ class _Live:
         return _Measure(total, _oldest(measures)) if total <= INT64_MAX else _Measure(Reason.INVALID_DATA)
 
 
-def _newest(containers: Iterable[ContainerStats]) -> dict[str, ContainerStats]:
+_UNREADABLE_CPU: Final = CpuStats(None, UNREADABLE, UNREADABLE)
+_UNREADABLE_MEMORY: Final = MemoryStats(None, UNREADABLE)
+_UNREADABLE_DISK: Final = DiskStats(None, UNREADABLE)
+
+_Block = TypeVar("_Block", CpuStats, MemoryStats, DiskStats)
+
+
+def _unreadable(name: str | None) -> ContainerStats:
+    return ContainerStats(name, None, _UNREADABLE_CPU, _UNREADABLE_MEMORY, _UNREADABLE_DISK)
+
+
+def _same(one: _Block | None, other: _Block | None, unreadable: _Block) -> _Block | None:
+    return one if one == other else unreadable
+
+
+def _newest(containers: Iterable[ContainerStats]) -> dict[str | None, ContainerStats]:
     """Each container once, by name: kubelets may list one twice, restarted or read again a moment later."""
-    newest: dict[str, ContainerStats] = {}
+    entries: dict[str | None, list[ContainerStats]] = {}
     for stats in containers:
-        known = newest.get(stats.name)
-        if known is None or _recency(stats) > _recency(known):
-            newest[stats.name] = stats
-    return newest
+        entries.setdefault(stats.name, []).append(stats)
+    return {name: found[0] if len(found) == 1 else _newest_of(found) for name, found in entries.items()}
 
 
-def _recency(stats: ContainerStats) -> tuple[datetime, datetime, str]:
-    blocks = (stats.cpu, stats.memory, stats.rootfs)
-    times = [block.time for block in blocks if block is not None and block.time is not None]
-    # The text settles which of two entries of the same moment counts, so that their order does not.
-    return stats.started_at or _EPOCH, max(times, default=_EPOCH), str(stats)
+def _newest_of(entries: Sequence[ContainerStats]) -> ContainerStats:
+    first, *others = _latest(entries, _recency)
+    for other in others:
+        first = replace(
+            first,
+            cpu=_same(first.cpu, other.cpu, _UNREADABLE_CPU),
+            memory=_same(first.memory, other.memory, _UNREADABLE_MEMORY),
+            rootfs=_same(first.rootfs, other.rootfs, _UNREADABLE_DISK),
+        )
+    return first
+
+
+_Entry = TypeVar("_Entry", ContainerStats, PodStats)
+
+
+def _latest(entries: Sequence[_Entry], recency: Callable[[_Entry], tuple[datetime, datetime]]) -> list[_Entry]:
+    latest = max(map(recency, entries))
+    return [entry for entry in entries if recency(entry) == latest]
+
+
+def _recency(stats: ContainerStats) -> tuple[datetime, datetime]:
+    """When the container started, then when it was last read."""
+    return stats.started_at or _EPOCH, _last_read(stats.cpu, stats.memory, stats.rootfs)
+
+
+def _pod_recency(pod: PodStats) -> tuple[datetime, datetime]:
+    return pod.started_at or _EPOCH, _last_read(pod.cpu, pod.memory, pod.ephemeral_storage)
+
+
+def _last_read(*blocks: CpuStats | MemoryStats | DiskStats | None) -> datetime:
+    return max((block.time for block in blocks if block is not None and block.time is not None), default=_EPOCH)
 
 
 def _has_ended(stats: ContainerStats, state: ContainerState | None) -> bool:

@@ -1,12 +1,12 @@
 """What a metrics.k8s.io answer says a pod uses, and when it says nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.pod_stats import ContainerState
-from devicemanager.model.usage import PodMetrics, PodUsage, SourceFailure, SourceState
+from devicemanager.model.usage import ContainerMetrics, PodMetrics, PodUsage, SourceFailure, SourceState
 from devicemanager.rules.kubelet import NO_STATES, PRECEDENCE
 from devicemanager.rules.quantity import INT64_MAX
 
@@ -18,6 +18,7 @@ def pod_usage(
     metrics: PodMetrics,
     *,
     pod_created_at: datetime | None,
+    own: Collection[str] | None = None,
     states: Mapping[str, ContainerState] = NO_STATES,
 ) -> PodUsage | SourceFailure:
     """The pod's usage: the sums over its containers that have not ended, absent when any of them is, or is missing.
@@ -25,23 +26,39 @@ def pod_usage(
     Args:
         metrics: The answer.
         pod_created_at: The pod's own creation; an entry measured before it belongs to an earlier pod of that name.
+        own: The names of the pod's containers, as its spec gives them. Other entries are not added up: some servers
+            list the pod's sum under an empty name, and its sandbox as ``POD``. None where the spec is not known.
         states: Container name -> state, from the pod's status.
 
     Returns:
         The usage; a failure for an answer without a time or without containers, and for an earlier pod's.
     """
-    if metrics.timestamp is None or not metrics.containers:
+    listed = _listed(metrics.containers, own)
+    if metrics.timestamp is None or not listed:
         return SourceFailure(SourceState.NOT_SERVED, "metrics.k8s.io has no measurement of this pod yet")
     if pod_created_at is not None and metrics.timestamp < pod_created_at:
         return SourceFailure(SourceState.UNKNOWN_POD, "metrics.k8s.io only knows an earlier pod of this name")
-    live = [entry for entry in metrics.containers if states.get(entry.name) is not ContainerState.ENDED]
-    listed = {entry.name for entry in metrics.containers}
+    live = [entry for name, entry in listed.items() if states.get(name) is not ContainerState.ENDED]
     missing = any(state is ContainerState.RUNNING and name not in listed for name, state in states.items())
     gap = (Reason.NOT_YET,) if missing else ()
     cpu = _sum((*(entry.cpu_nanocores for entry in live), *gap))
     memory = _sum((*(entry.memory_bytes for entry in live), *gap))
     measured = not (isinstance(cpu, Reason) and isinstance(memory, Reason))
     return PodUsage(cpu, memory, _NO_DISK, _NO_DISK, measured_at=metrics.timestamp if measured else None)
+
+
+def _listed(containers: Iterable[ContainerMetrics], own: Collection[str] | None) -> dict[str, ContainerMetrics]:
+    """The pod's own containers, each once; of one listed twice, the figures in which all its entries agree."""
+    listed: dict[str, ContainerMetrics] = {}
+    for entry in containers:
+        known = listed.get(entry.name, entry)
+        if own is None or entry.name in own:
+            listed[entry.name] = ContainerMetrics(
+                entry.name,
+                known.cpu_nanocores if known.cpu_nanocores == entry.cpu_nanocores else Reason.INVALID_DATA,
+                known.memory_bytes if known.memory_bytes == entry.memory_bytes else Reason.INVALID_DATA,
+            )
+    return listed
 
 
 def _sum(figures: Sequence[Figure]) -> Figure:

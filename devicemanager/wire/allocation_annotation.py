@@ -11,6 +11,7 @@ from typing import Final
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.allocation import AllocatedCard, Allocation, Mode
 from devicemanager.rules import device_ids
+from devicemanager.wire import bounds
 from devicemanager.wire.json_values import UNREADABLE, integer, load, member, text
 
 ANNOTATION: Final = "device.gpustack.ai/accelerator.allocated"
@@ -42,7 +43,7 @@ def parse(annotation: str | None) -> Allocation:
     if len(annotation) > TEXT_LIMIT:
         return Allocation(problem=f"allocation annotation is longer than {TEXT_LIMIT} characters")
     try:
-        document = load(annotation, "allocation annotation")
+        document = load(annotation, "allocation annotation", bounds.ALLOCATION)
     except DocumentError as error:
         return Allocation(problem=str(error))
     if document is None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from devicemanager.errors import DocumentError, excerpt
+from devicemanager.wire.bounds import API_OBJECT, Bounds
 
 UNREADABLE: Final = -1
 """Stands for a number that is there and is no integer. Negative, so every rule refuses it as ``invalid_data``."""
@@ -23,12 +24,14 @@ class NumberText(str):
     __slots__ = ()
 
 
-def load(body: bytes | str, kind: str) -> object:
+def load(body: bytes | str, kind: str, bounds: Bounds = API_OBJECT) -> object:
     """The JSON value in ``body``; ``kind`` names the document in the error.
 
     Raises:
         DocumentError: Not JSON, or nested beyond reason.
+        ExcessError: It may hold more than ``bounds`` allow; nothing was built then.
     """
+    bounds.check(body, kind)
     try:
         value: object = json.loads(body, parse_int=_integer, parse_float=NumberText, parse_constant=NumberText)
     except (ValueError, RecursionError) as error:
@@ -36,13 +39,14 @@ def load(body: bytes | str, kind: str) -> object:
     return value
 
 
-def load_object(body: bytes | str, kind: str) -> Mapping[str, object]:
+def load_object(body: bytes | str, kind: str, bounds: Bounds = API_OBJECT) -> Mapping[str, object]:
     """The JSON object in ``body``.
 
     Raises:
         DocumentError: Not JSON, or another value than an object.
+        ExcessError: It may hold more than ``bounds`` allow.
     """
-    value = load(body, kind)
+    value = load(body, kind, bounds)
     if not isinstance(value, dict):
         raise DocumentError(f"{kind} is not an object")
     return value

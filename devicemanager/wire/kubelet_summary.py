@@ -4,14 +4,17 @@ Typed decoding costs an eighth of reading everything, so it comes first. It refu
 of the wrong type; only then the slower way is taken, which costs a malformed pod or field itself and nothing else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 import msgspec
 
+from devicemanager.errors import ExcessError
 from devicemanager.model.pod_stats import ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
-from devicemanager.wire import timestamps
+from devicemanager.rules import kubelet
+from devicemanager.wire import bounds, timestamps
 from devicemanager.wire.json_values import UNREADABLE, integer, items, load_object, member, text
 
 
@@ -47,8 +50,13 @@ class _Container(msgspec.Struct, gc=False, rename="camel"):
     rootfs: _Disk | None = None
 
 
+class _UnreadableContainer(_Container, gc=False):
+    """Something runs there; with every figure unreadable, no sum can pass for the whole pod."""
+
+
 class _Pod(msgspec.Struct, gc=False, rename="camel"):
     pod_ref: _PodRef | None = None
+    start_time: str | None = None
     containers: list[_Container] | None = None
     cpu: _Cpu | None = None
     memory: _Memory | None = None
@@ -64,6 +72,15 @@ class _Document(msgspec.Struct, gc=False):
     node: _Node | None = None
     pods: list[_Pod] | None = None
 
+
+_KIND: Final = "kubelet summary"
+
+PODS_LIMIT: Final = 2000
+"""Entries of one summary: four times the pods of a large node."""
+
+CONTAINERS_LIMIT: Final = 64
+"""Containers read of one pod. More cost that pod what is added up over them, and no other pod anything: whoever may
+make pods must not be able to hide a node's."""
 
 _DECODER: Final = msgspec.json.Decoder(_Document)
 
@@ -82,27 +99,28 @@ class Summary:
         node = document.node or _Node()
         self.node_name: str | None = node.node_name or None
         self.node_cpu_time: datetime | None = timestamps.parse(node.cpu.time) if node.cpu is not None else None
-        self._by_pod: dict[tuple[str, str, str], _Pod] = {}
+        self._by_pod: dict[tuple[str, str, str], list[_Pod]] = {}
         for pod in document.pods or ():
             if pod.pod_ref is not None and pod.pod_ref.uid:
-                self._by_pod.setdefault((pod.pod_ref.namespace, pod.pod_ref.name, pod.pod_ref.uid), pod)
+                key = (pod.pod_ref.namespace, pod.pod_ref.name, pod.pod_ref.uid)
+                self._by_pod.setdefault(key, []).append(pod)
 
     def __len__(self) -> int:
         return len(self._by_pod)
 
     @property
     def pods(self) -> Iterator[PodStats]:
-        """Every pod with an identity, in the kubelet's order; the first of entries with the same one."""
-        return map(_pod_stats, self._by_pod.values())
+        """Every pod with an identity, in the kubelet's order; of entries with the same one the newest."""
+        return map(_newest, self._by_pod.values())
 
     def pod(self, namespace: str, name: str, uid: str) -> PodStats | None:
-        """The entry of exactly this pod; None when the kubelet does not carry it.
+        """The newest entry of exactly this pod; None when the kubelet does not carry it.
 
         Args:
             uid: For a static pod the ``kubernetes.io/config.hash`` of its mirror (``Pod.kubelet_uid``).
         """
-        pod = self._by_pod.get((namespace, name, uid))
-        return None if pod is None else _pod_stats(pod)
+        entries = self._by_pod.get((namespace, name, uid))
+        return None if entries is None else _newest(entries)
 
 
 def decode(body: bytes) -> Summary:
@@ -110,11 +128,46 @@ def decode(body: bytes) -> Summary:
 
     Raises:
         DocumentError: Not JSON, or not an object.
+        ExcessError: It holds more than the pods of any node.
     """
+    summary = decode_typed(body)
+    return decode_tolerant(body) if summary is None else summary
+
+
+def decode_typed(body: bytes) -> Summary | None:
+    """The summary, where every field in it has its type; None where the slower way is to be taken.
+
+    Raises:
+        ExcessError: It holds more than the pods of any node.
+    """
+    bounds.SUMMARY.check(body, _KIND)
     try:
-        return Summary(_DECODER.decode(body))
+        document = _DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Summary(_tolerant(load_object(body, "kubelet summary")))
+        return None
+    _check_pods(len(document.pods or ()))
+    return Summary(document)
+
+
+def decode_tolerant(body: bytes) -> Summary:
+    """The summary, where each malformed field costs itself. Takes fifteen times as long.
+
+    Raises:
+        DocumentError: Not JSON, or not an object.
+        ExcessError: It holds more than the pods of any node.
+    """
+    document = load_object(body, _KIND, bounds.SUMMARY)
+    _check_pods(len(list(items(member(document, "pods")))))
+    return Summary(_tolerant(document))
+
+
+def _check_pods(count: int) -> None:
+    if count > PODS_LIMIT:
+        raise ExcessError(f"{_KIND}: more than {PODS_LIMIT} pods")
+
+
+def _newest(entries: Sequence[_Pod]) -> PodStats:
+    return _pod_stats(entries[0]) if len(entries) == 1 else kubelet.newest([_pod_stats(pod) for pod in entries])
 
 
 def _pod_stats(pod: _Pod) -> PodStats:
@@ -123,16 +176,21 @@ def _pod_stats(pod: _Pod) -> PodStats:
         namespace=ref.namespace,
         name=ref.name,
         uid=ref.uid,
-        containers=tuple(_container_stats(container) for container in pod.containers or ()),
+        containers=_containers(pod.containers or ()),
         cpu=_cpu_stats(pod.cpu),
         memory=_memory_stats(pod.memory),
         ephemeral_storage=_disk_stats(pod.ephemeral_storage),
+        started_at=timestamps.parse(pod.start_time),
     )
+
+
+def _containers(listed: Sequence[_Container]) -> tuple[ContainerStats, ...] | None:
+    return tuple(map(_container_stats, listed)) if len(listed) <= CONTAINERS_LIMIT else None
 
 
 def _container_stats(container: _Container) -> ContainerStats:
     return ContainerStats(
-        name=container.name,
+        name=None if isinstance(container, _UnreadableContainer) else container.name,
         started_at=timestamps.parse(container.start_time),
         cpu=_cpu_stats(container.cpu),
         memory=_memory_stats(container.memory),
@@ -168,7 +226,10 @@ def _pod(entry: object) -> _Pod:
     ref = member(entry, "podRef")
     return _Pod(
         pod_ref=_PodRef(*(text(member(ref, key)) or "" for key in ("name", "namespace", "uid"))),
-        containers=[_container(container) for container in items(member(entry, "containers"))],
+        start_time=text(member(entry, "startTime")),
+        containers=[
+            _container(container) for container in islice(items(member(entry, "containers")), CONTAINERS_LIMIT + 1)
+        ],
         cpu=_cpu(member(entry, "cpu")),
         memory=_memory(member(entry, "memory")),
         ephemeral_storage=_disk(member(entry, "ephemeral-storage")),
@@ -176,11 +237,11 @@ def _pod(entry: object) -> _Pod:
 
 
 def _container(entry: object) -> _Container:
-    if not isinstance(entry, dict):
-        # Something runs there; with every figure unreadable, no sum can pass for the whole pod.
-        return _Container(cpu=_cpu(UNREADABLE), memory=_memory(UNREADABLE), rootfs=_disk(UNREADABLE))
+    name = member(entry, "name")
+    if not isinstance(entry, dict) or (name and text(name) is None):
+        return _UnreadableContainer(cpu=_cpu(UNREADABLE), memory=_memory(UNREADABLE), rootfs=_disk(UNREADABLE))
     return _Container(
-        name=text(member(entry, "name")) or "",
+        name=text(name) or "",
         start_time=text(member(entry, "startTime")),
         cpu=_cpu(member(entry, "cpu")),
         memory=_memory(member(entry, "memory")),

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from devicemanager.errors import DocumentError, excerpt
+from devicemanager.wire import bounds
 
 T = TypeVar("T")
 
@@ -75,6 +76,7 @@ _STATUS: Final = msgspec.json.Decoder(Status)
 
 def parse_list_page(body: bytes) -> ListPage:
     """One page of a list. Raises DocumentError."""
+    bounds.LIST_PAGE.check(body, "list")
     return _decoded(_LIST_PAGE, body, "list")
 
 

@@ -34,6 +34,7 @@ class Pod:
         pod_ip: The primary address; None until it has one.
         ready: Whether the condition ``Ready`` is true.
         terminating: Whether a deletion has been asked for.
+        container_names: Of every container, init and ephemeral container that the spec declares.
         containers: Name -> state, of every container, init and ephemeral container whose state the status gives.
         ports: Container port by its name, the first one of a name.
         requests: Sum over the containers that run for the pod's whole life (sidecars among them, init containers
@@ -52,6 +53,7 @@ class Pod:
     pod_ip: str | None = None
     ready: bool = False
     terminating: bool = False
+    container_names: frozenset[str] = frozenset()
     containers: Mapping[str, ContainerState] = field(default_factory=dict)
     ports: Mapping[str, int] = field(default_factory=dict)
     requests: Resources = field(default_factory=Resources)
@@ -97,6 +99,7 @@ def from_object(document: object) -> Pod:
         pod_ip=text(status.get("podIP")),
         ready=_is_ready(status),
         terminating=metadata.get("deletionTimestamp") is not None,
+        container_names=frozenset(_container_names(spec)),
         containers=_container_states(status),
         ports=_ports(spec),
         requests=_summed(lasting, "requests"),
@@ -110,6 +113,14 @@ def _is_ready(status: Mapping[str, object]) -> bool:
         member(condition, "type") == "Ready" and member(condition, "status") == "True"
         for condition in items(status.get("conditions"))
     )
+
+
+def _container_names(spec: Mapping[str, object]) -> Iterator[str]:
+    for key in ("initContainers", "containers", "ephemeralContainers"):
+        for container in items(spec.get(key)):
+            name = text(member(container, "name"))
+            if name is not None:
+                yield name
 
 
 def _container_states(status: Mapping[str, object]) -> dict[str, ContainerState]:

@@ -13,11 +13,15 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 from pydantic_core import from_json
 
-from devicemanager.errors import DocumentError, excerpt
+from devicemanager.errors import DocumentError, ExcessError, excerpt
 from devicemanager.model.accelerator import CollectorState, CollectorStatus, Figure, Reading, Reason, Snapshot
 from devicemanager.model.usage import PeerSnapshot, SnapshotCard
+from devicemanager.rules import cards as card_rules
 from devicemanager.rules import freshness, plausibility, units
-from devicemanager.wire.snapshot_slices import plausible_mib, usable_slices
+from devicemanager.rules.plausibility import CARDS_LIMIT
+from devicemanager.wire import bounds
+from devicemanager.wire.json_values import items, member
+from devicemanager.wire.snapshot_slices import RECORD_LIMITS, plausible_mib, usable_slices
 from devicemanager.wire.tolerant import (
     Document,
     FigureField,
@@ -32,6 +36,9 @@ from devicemanager.wire.tolerant import (
 
 BODY_LIMIT_BYTES: Final = 4 << 20
 """The most that is parsed; 1,024 cards take about 0.5 MiB, 256 with all their slices 1.5 MiB."""
+
+GROUPS_LIMIT: Final = 64
+"""Groups of one snapshot: several for each manufacturer there is."""
 
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 """What a Go program prints for a time that was never set: the snapshot before the first sample."""
@@ -109,23 +116,41 @@ def parse(body: bytes) -> PeerSnapshot:
     ``absent`` names, else ``not_reported``. Unknown keys are ignored.
 
     Raises:
-        DocumentError: The bytes are no snapshot at all: too many, no JSON (NaN and Infinity are none), or no object
-            with ``groups``.
+        DocumentError: The bytes are no snapshot at all: no JSON (NaN and Infinity are none), or no object with
+            ``groups``.
+        ExcessError: There are more bytes, groups, cards or slices than a snapshot may hold.
     """
     if len(body) > BODY_LIMIT_BYTES:
-        raise DocumentError(f"snapshot: more than {BODY_LIMIT_BYTES} bytes")
+        raise ExcessError(f"snapshot: more than {BODY_LIMIT_BYTES} bytes")
+    bounds.SNAPSHOT.check(body, "snapshot")
     try:
         raw = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise DocumentError(f"snapshot: {excerpt(str(error))}") from None
     if not isinstance(raw, dict):
         raise DocumentError("snapshot: must be an object")
+    _check_counts(raw)
     try:
         envelope = _Envelope.model_validate(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise DocumentError(f"snapshot: {first['loc'][0]}: {excerpt(first['msg'])}") from None
     return envelope.peer_snapshot()
+
+
+def _check_counts(raw: Mapping[str, object]) -> None:
+    """Raises ExcessError where there are too many of anything, before the first of them is looked at."""
+    groups = raw.get("groups")
+    cards = [card for group in items(groups) for card in items(member(group, "accelerators"))]
+    counted = {
+        "groups": (len(list(items(groups))), GROUPS_LIMIT),
+        "accelerators": (len(cards), CARDS_LIMIT),
+    }
+    for key, limit in RECORD_LIMITS.items():
+        counted[f"slices.{key}"] = (len(list(items(member(raw, "slices", key)))), limit)
+    for what, (count, limit) in counted.items():
+        if count > limit:
+            raise ExcessError(f"snapshot: more than {limit} {what}")
 
 
 class _Card(Document):
@@ -215,12 +240,13 @@ def _state(collector: _Collector | None) -> tuple[CollectorState, str | None]:
 
 
 def _cards(groups: Iterable[_Group]) -> Mapping[str, tuple[SnapshotCard, ...]]:
-    """Cards by manufacturer, each id once: of two cards that claim one id, the first in the sender's order."""
+    """Cards by manufacturer, in the sender's order, each id once: of two that claim one id, what both say."""
     cards: dict[str, dict[str, SnapshotCard]] = {}
     for group in groups:
         known = cards.setdefault(group.manufacturer, {})
         for card in group.accelerators:
-            known.setdefault(card.id, card.snapshot_card())
+            found = card.snapshot_card()
+            known[card.id] = card_rules.agreed(known[card.id], found) if card.id in known else found
     return {manufacturer: tuple(known.values()) for manufacturer, known in cards.items()}
 
 

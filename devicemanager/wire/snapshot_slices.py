@@ -5,6 +5,7 @@ something else; within an accepted one, a bad record costs itself only.
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Final, TypeVar
 
 from pydantic import BeforeValidator, Field
@@ -24,6 +25,9 @@ from devicemanager.wire.tolerant import (
 
 _VERSIONS: Final = range(1, 2)
 _MIB: Final = 1 << 20
+
+RECORD_LIMITS: Final[Mapping[str, int]] = MappingProxyType({"usages": 4096, "devices": 1024, "partitions": 4096})
+"""Records of each kind. The existing operator sends at most as many, and 256 devices."""
 
 
 class _Usage(Document):

@@ -6,6 +6,7 @@ absence instead of an error; which fields a document cannot do without is said w
 
 from collections.abc import Callable
 from datetime import datetime
+from itertools import islice
 from typing import Annotated, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
@@ -17,6 +18,11 @@ from devicemanager.wire import timestamps
 
 LARGEST_INTEGER: Final = (1 << 63) - 1
 """The largest integer that all readers of JSON in this chain hold exactly."""
+
+_REASONS_LIMIT: Final = 64
+"""Read of one object: four times as many as a card has figures and checks."""
+
+_REASONS: Final = {reason.value: reason for reason in Reason}
 
 Item = TypeVar("Item", bound=BaseModel)
 
@@ -69,16 +75,14 @@ def _figure(raw: object) -> Figure:
 def _reason(raw: object) -> Reason | None:
     if raw is None or raw == "":
         return None
-    try:
-        return Reason(str(raw))
-    except ValueError:
-        return Reason.NOT_REPORTED
+    return _REASONS.get(raw, Reason.NOT_REPORTED) if isinstance(raw, str) else Reason.NOT_REPORTED
 
 
 def _reasons(raw: object) -> dict[str, Reason]:
     if not isinstance(raw, dict):
         return {}
-    return {key: reason for key, value in raw.items() if (reason := _reason(value)) is not None}
+    named = islice(raw.items(), _REASONS_LIMIT)
+    return {key: reason for key, value in named if (reason := _reason(value)) is not None}
 
 
 def _flag(raw: object) -> bool | Reason:

@@ -23,6 +23,7 @@ from devicemanager.model.usage import PeerSnapshot, SnapshotReading, SourceState
 from devicemanager.rules import freshness
 from devicemanager.wire import pods, snapshot
 from devicemanager.worker.cluster import Cluster, object_path
+from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.reflector import Reflector
 from devicemanager.worker.transport import Received, Request, exchange, open_session, within
 
@@ -109,6 +110,7 @@ class DeviceManagers:
     ) -> None:
         self._tls = tls
         self._clock = clock
+        self._decoding = Decoding()
         self._namespace = namespace
         self._server_name = server_name
         self._pods: Reflector[DeviceManager] = Reflector(
@@ -157,13 +159,10 @@ class DeviceManagers:
                 raise FetchError(SourceState.UNREACHABLE, CLOSED) from error
         if received.status != 200:
             raise FetchError(_state_of(received.status), f"HTTP {received.status}", status=received.status)
-        try:
-            found = snapshot.parse(received.body)
-        except DocumentError as error:
-            raise FetchError(SourceState.INVALID, str(error)) from error
+        found = await self._decoding(snapshot.parse, received.body)
         if found.node_name is not None and found.node_name != node:
             raise FetchError(SourceState.INVALID, f"it answers for another node, {excerpt(found.node_name, 64)!r}")
-        return SnapshotRead(_only(found, manufacturer), received)
+        return SnapshotRead(_only(found, manufacturer), received.without_body())
 
     async def _located(self, node: str, manufacturer: str) -> DeviceManager:
         if not self._pods.synced:

@@ -23,6 +23,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.settings.kubelet import NODE_NAME
 from devicemanager.wire import nodes
 from devicemanager.worker.cluster import Cluster, is_name, object_path, refusal
+from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.kubelet import READ_DEADLINE_S, SUMMARY_LIMIT_BYTES, KubeletSource, NodeRead, decoded
 from devicemanager.worker.shared_reads import SharedReads
 from devicemanager.worker.transport import Received, Request, exchange, open_session, within
@@ -83,6 +84,7 @@ class DirectKubelets(KubeletSource):
         self._bearer = bearer
         self._access = access
         self._clock = clock
+        self._decoding = Decoding()
         self._urls: SharedReads[str, URL] = SharedReads(self._locate, clock, max_age_s=ADDRESS_MAX_AGE_S)
         self._resources = AsyncExitStack()
         self._session: aiohttp.ClientSession
@@ -111,7 +113,7 @@ class DirectKubelets(KubeletSource):
             raise
         if received.status != 200:
             raise refusal(received.status, received.body)
-        return decoded(received)
+        return await decoded(received, self._decoding)
 
     async def _ask(self, node: str, url: URL) -> Received:
         shown = self._bearer.authorization

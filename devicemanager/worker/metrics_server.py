@@ -31,7 +31,9 @@ class MetricsRead:
 
     def reading(self, pod: Pod, clock: Clock) -> PodReading | SourceFailure:
         """What it says of this pod at this moment; a failure when it says nothing of it."""
-        usage = rules.pod_usage(self.metrics, pod_created_at=pod.created_at, states=pod.containers)
+        usage = rules.pod_usage(
+            self.metrics, pod_created_at=pod.created_at, own=pod.container_names, states=pod.containers
+        )
         if isinstance(usage, SourceFailure):
             return usage
         # metrics-server's own clock gave the time; its Date header is the same clock, whatever ours says.
@@ -60,7 +62,7 @@ class MetricsServer:
         path = object_path(f"{API}/namespaces", namespace) + object_path("/pods", pod)
         try:
             received = await self._cluster.fetch(path, deadline_s=READ_DEADLINE_S)
-            return MetricsRead(pod_metrics.parse(received.body), received)
+            return MetricsRead(pod_metrics.parse(received.body), received.without_body())
         except FetchError as error:
             raise _explained(error) from error
         except DocumentError as error:

@@ -34,7 +34,7 @@ class Statistics:
     Attributes:
         started: Reads sent to a peer.
         joined: Callers who waited for a read that was under way.
-        reused: Callers who got a kept answer.
+        reused: Callers who got a kept answer, or a kept failure.
         failed: Reads that ended without an answer.
     """
 
@@ -104,7 +104,7 @@ class SharedReads(Generic[K, V]):
         self._flights_at_most = flights_at_most
         self._tasks = asyncio.TaskGroup()
         self._flights: dict[K, asyncio.Task[V | FetchError]] = {}
-        self._kept: dict[K, tuple[float, V]] = {}
+        self._kept: dict[K, tuple[float, V | FetchError]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self.statistics = Statistics()
 
@@ -152,13 +152,19 @@ class SharedReads(Generic[K, V]):
         """The answer.
 
         Raises:
-            FetchError: The read failed, or this caller's time is over (``timeout``); a failure is kept for nobody.
+            FetchError: The read failed, or this caller's time is over (``timeout``). A failure is kept for nobody,
+                unless it is a lasting one.
         """
         outcome = await self.begin(key, deadline_s=deadline_s).outcome()
         if isinstance(outcome, FetchError):
             # Each waiter raises its own: one exception object raised in many tasks collects all their tracebacks.
             raise FetchError(
-                outcome.state, outcome.message, status=outcome.status, reason=outcome.reason
+                outcome.state,
+                outcome.message,
+                status=outcome.status,
+                reason=outcome.reason,
+                object_name=outcome.object_name,
+                lasting=outcome.lasting,
             ) from outcome
         return outcome
 
@@ -172,6 +178,8 @@ class SharedReads(Generic[K, V]):
             value = await self._fetch(key)
         except FetchError as error:
             self.statistics.failed += 1
+            if error.lasting:
+                self._keep(key, started_s, error)
             return error
         except Exception:  # noqa: BLE001 - the boundary of one source: our fault in reading one must not end all
             self.statistics.failed += 1
@@ -183,7 +191,7 @@ class SharedReads(Generic[K, V]):
         finally:
             del self._flights[key]
 
-    def _keep(self, key: K, started_s: float, value: V) -> None:
+    def _keep(self, key: K, started_s: float, value: V | FetchError) -> None:
         if self._max_age_s <= 0:
             return
         self._kept.pop(key, None)

@@ -11,12 +11,18 @@ import ssl
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawResponseMessage
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.streams import StreamReader
+from typing_extensions import override
 from yarl import URL
 
 from devicemanager.clock import Clock
@@ -29,6 +35,9 @@ CONNECTION_LOST: Final = "the connection was lost before the answer"
 
 ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
 """Of an error answer: room for any Kubernetes Status, too little to hurt."""
+
+INTERIM_LIMIT: Final = 8
+"""Interim (1xx) answers before the answer. We ask for none, so an honest peer sends one or two at most."""
 
 _AGE: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
@@ -60,7 +69,7 @@ class Received:
     """A complete answer.
 
     Attributes:
-        body: Decoded, within the limit.
+        body: Decoded, within the limit; empty once it was read and only the times still matter.
         received_at: Our wall clock when the headers were in, aware UTC.
         received_monotonic_s: Our monotonic clock at the same moment.
         age_s: The ``Age`` header; None where it is missing or no whole number of seconds.
@@ -75,11 +84,46 @@ class Received:
     age_s: int | None = None
     date: datetime | None = None
 
+    def without_body(self) -> "Received":
+        """For keeping: what a body said is kept by whoever read it."""
+        return replace(self, body=b"")
+
+
+class _Connection(ResponseHandler):
+    """A connection to a peer, given up when interim answers do not end; aiohttp itself reads on for ever."""
+
+    _interim = 0
+
+    @override
+    def set_response_params(self, **parameters: Any) -> None:
+        self._interim = 0
+        super().set_response_params(**parameters)
+
+    @override
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        self._interim += 100 <= data[0].code < 200
+        if self._interim <= INTERIM_LIMIT:
+            super().feed_data(data, size)
+        elif not self.is_eof():
+            # The rest of what has come already is dropped, an answer in it included.
+            self.set_exception(BadHttpMessage(f"more than {INTERIM_LIMIT} interim answers"))
+            if self.transport is not None:
+                self.transport.abort()
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Makes connections of our class."""
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(limit=limit)
+        made: type[ResponseHandler] = _Connection
+        self._factory = partial(made, loop=self._loop)
+
 
 def open_session(*, connections: int, user_agent: str) -> aiohttp.ClientSession:
     """A session for this module. Its owner closes it. At most ``connections`` are open; further requests wait."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections),
+        connector=_Connector(limit=connections),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
 
 from devicemanager.clock import Clock
-from devicemanager.errors import DocumentError, FetchError
+from devicemanager.errors import DocumentError, FetchError, excerpt
 from devicemanager.model.allocation import Allocation
 from devicemanager.model.usage import SourceState
 from devicemanager.wire import allocation_annotation, instances, pods
@@ -47,7 +47,7 @@ class Workload:
 
     Attributes:
         node_name: Where the pod runs.
-        allocation: From the pod's annotation.
+        allocation: From the pod's annotation; none of it counts on another node than the Instance's.
     """
 
     instance: Instance
@@ -79,8 +79,23 @@ def workload(instance: Instance, pod: Pod | None) -> Workload | Missing:
         return Missing(f"{title} has no backing pod: the pod of that name belongs to an earlier incarnation")
     if pod.node_name is None:
         return Missing(f"{title} is not scheduled to a node")
+    return Workload(instance, pod, pod.node_name, _allocation(instance, pod))
+
+
+def _allocation(instance: Instance, pod: Pod) -> Allocation:
+    """The cards given to the pod, as its annotation says.
+
+    Whoever may make pods chooses their node and writes their annotations, and could so ask for the cards of any
+    node. The Instance's status is written by the operator alone, so only the node that it names counts.
+    """
     allocation = allocation_annotation.parse(pod.annotations.get(allocation_annotation.ANNOTATION))
-    return Workload(instance, pod, pod.node_name, allocation)
+    if not allocation.cards or pod.node_name == instance.node_name:
+        return allocation
+    problem = (
+        f"the pod runs on node {excerpt(pod.node_name or '', 64)}, and the Instance's status names "
+        f"{excerpt(instance.node_name or '', 64)}: cards of another node than the Instance's are not shown"
+    )
+    return Allocation(problem=problem)
 
 
 class Workloads:

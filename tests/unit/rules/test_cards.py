@@ -288,12 +288,27 @@ class TestPartitioned:
 
 
 class TestPciAddress:
-    def test_an_allocation_by_pci_address_finds_its_card(self) -> None:
-        peer = snapshot(snapshot_card(pci_bus_id="0000:3C:00.0"), snapshot_card("GPU-other"))
-        found = read(peer, given(card_id="0000:3c:00.0"), given(card_id=CARD, container="b"))
-        assert [(entry.id, entry.memory_usage_mib) for entry in found] == [(CARD, 20480)]
+    """S06: an address in an annotation, which a tenant may write and easily guesses, names no card."""
 
-    def test_an_address_that_two_cards_claim_finds_none(self) -> None:
-        peer = snapshot(snapshot_card(pci_bus_id="0000:3c:00.0"), snapshot_card("GPU-b", pci_bus_id="0000:3c:00.0"))
-        (entry,) = read(peer, given(card_id="0000:3c:00.0"))
-        assert (entry.id, entry.memory_usage_mib) == ("0000:3c:00.0", Reason.NOT_REPORTED)
+    def test_an_allocation_by_pci_address_matches_no_card(self) -> None:
+        peer = snapshot(snapshot_card(pci_bus_id="0000:3c:00.0"), snapshot_card("GPU-other"))
+        entry, own = read(peer, given(card_id="0000:3c:00.0"), given(card_id=CARD, container="b"))
+        assert (entry.id, entry.name, *figures(entry)) == ("0000:3c:00.0", None, *(Reason.NOT_REPORTED,) * 7)
+        assert (own.id, own.memory_usage_mib) == (CARD, 20480)
+
+    @pytest.mark.parametrize("address", ["0000:3c:00.0", "00000000:3C:00.0", "pci:0000:3c:00.0"])
+    def test_a_card_listed_under_its_address_matches_none_either(self, address: str) -> None:
+        (entry,) = read(snapshot(snapshot_card(address)), given(card_id=address))
+        assert figures(entry) == (Reason.NOT_REPORTED,) * 7
+
+
+def test_of_a_card_that_is_listed_twice_only_what_both_say_is_shown() -> None:
+    """F20, the same kind: one id twice in a snapshot, in either order."""
+    one, other = snapshot_card(), replace(snapshot_card(), memory_usage_mib=1, unhealthy=True)
+    for pair in ((one, other), (other, one)):
+        (entry,) = read(snapshot(*pair), given())
+        assert (entry.memory_mib, entry.memory_usage_mib, entry.unhealthy) == (
+            81920,
+            Reason.INVALID_DATA,
+            Reason.INVALID_DATA,
+        )

@@ -54,11 +54,13 @@ def test_no_annotation_is_no_allocation_and_no_problem(text: str | None) -> None
         ("[]", "is not an object"),
         ('"x"', "is not an object"),
         ("5", "is not an object"),
-        ("[" * 100_000, "is not JSON"),
+        ("[" * 10_000, "is not JSON"),
+        ("[" * 100_000, "more than 65536 values"),
+        ('{"a":[' + ",".join(["{}"] * 16_384) + "]}", "more than 16384 objects"),
         ('{"groups":[{"id":"h100","manufacturer":"nvidia","accelerators":[]}]}', "container 'groups'"),
         ("x" * (1 << 20) + "x", "longer than"),
     ],
-    ids=["half", "text", "array", "string", "number", "deep", "older shape", "huge"],
+    ids=["half", "text", "array", "string", "number", "deep", "deeper", "dense", "older shape", "huge"],
 )
 def test_what_is_not_understood_is_a_problem_and_never_an_exception(text: str, problem: str) -> None:
     found = allocation_annotation.parse(text)

@@ -265,11 +265,15 @@ def test_a_bad_group_costs_itself_only(bad: object) -> None:
     assert list(wire.parse(document(groups=[bad, good])).cards) == ["nvidia"]
 
 
-def test_of_two_cards_with_one_id_the_first_stays() -> None:
-    cards = wire.parse(document({"id": "GPU-1", "temperature": 40}, {"id": "GPU-1", "temperature": 90})).cards[
-        "nvidia"
-    ]
-    assert [card.temperature_celsius for card in cards] == [40]
+def test_of_two_cards_with_one_id_only_what_both_say_stays() -> None:
+    """F20, the same kind: which of the two a pod was given cannot be told."""
+    one, other = (
+        {"id": "GPU-1", "temperature": 40, "powerUsage": 70},
+        {"id": "GPU-1", "temperature": 90, "powerUsage": 70},
+    )
+    for pair in ((one, other), (other, one), (one, other, one)):
+        (card,) = wire.parse(document(*pair)).cards["nvidia"]
+        assert (card.temperature_celsius, card.power_usage_watts) == (Reason.INVALID_DATA, 70)
 
 
 def test_null_lists_are_empty() -> None:

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
 NAME = ("team-a", "web-0")
 PATH = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods/web-0"
-POD = Pod("team-a", "web-0", "p-1", created_at=START - timedelta(minutes=5))
+POD = Pod("team-a", "web-0", "p-1", created_at=START - timedelta(minutes=5), container_names=frozenset({"app"}))
 
 
 def entry(timestamp: str | None = "2026-08-12T09:15:00Z", **usage: Any) -> dict[str, Any]:

@@ -245,3 +245,19 @@ async def attempt_to_read(reads: SharedReads[str, int]) -> SourceState:
     with pytest.raises(FetchError, match="shutting down") as caught:
         await reads.read("a", deadline_s=1e6)
     return caught.value.state
+
+
+async def test_only_a_lasting_failure_is_kept_as_an_answer_is(kept: SharedReads[str, int], peers: Peers) -> None:
+    """S05: what a peer sends too much of is not read again for each who asks."""
+    peers.failure = FetchError(SourceState.INVALID, "too much", status=200, lasting=True)
+    for _ in range(2):
+        with pytest.raises(FetchError, match="too much") as caught:
+            await kept.read("a", deadline_s=5)
+        assert (caught.value.state, caught.value.status, caught.value.lasting) == (SourceState.INVALID, 200, True)
+    assert (peers.asked, kept.statistics.failed, kept.statistics.reused) == (["a"], 1, 1)
+    await asyncio.sleep(15)
+    peers.failure = FetchError(SourceState.INVALID, "garbled")
+    for _ in range(2):
+        with pytest.raises(FetchError, match="garbled"):
+            await kept.read("a", deadline_s=5)
+    assert peers.asked == ["a"] * 3

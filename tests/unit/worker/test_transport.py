@@ -17,7 +17,7 @@ from yarl import URL
 from devicemanager.clock import SystemClock
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.worker.transport import Received, Request, attempt, exchange, open_session, within
+from devicemanager.worker.transport import INTERIM_LIMIT, Received, Request, attempt, exchange, open_session, within
 from tests.unit.worker.conftest import DeviceManagerPeer, Handler, StartPeer
 
 LIMIT_BYTES = 100_000
@@ -313,3 +313,31 @@ async def test_an_attempt_gives_the_failure_as_a_value() -> None:
 
     assert await attempt(fail()) is failure
     assert await attempt(succeed()) == 3
+
+
+def interim(count: int, status: bytes = b"100 Continue") -> Handler:
+    """That many interim answers, and then the answer, on one connection."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        for _ in range(count):
+            request.transport.write(b"HTTP/1.1 " + status + b"\r\n\r\n")
+        return web.Response(body=b"{}")
+
+    return answer
+
+
+@pytest.mark.parametrize("status", [b"100 Continue", b"102 Processing", b"103 Early Hints", b"199 X"])
+@pytest.mark.asyncio
+async def test_interim_answers_are_limited(
+    session: aiohttp.ClientSession, start_peer: StartPeer, status: bytes
+) -> None:
+    """S05: counted anew for each answer on a connection."""
+    peer = await start_peer(interim(INTERIM_LIMIT, status))
+    for _ in range(3):
+        assert (await ask(session, peer.make_url("/"))).body == b"{}"
+    more = await start_peer(interim(INTERIM_LIMIT + 1, status))
+    for _ in range(2):
+        with pytest.raises(FetchError, match="more than 8 interim answers") as caught:
+            await ask(session, more.make_url("/"))
+        assert caught.value.state is SourceState.INVALID

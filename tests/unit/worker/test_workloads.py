@@ -6,7 +6,7 @@ import pytest
 
 from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster import StandInCluster
-from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.demo.objects import ALLOCATION_ANNOTATION, Grant, InstanceSpec, allocation_annotation
 from devicemanager.errors import FetchError
 from devicemanager.model.allocation import Mode
 from devicemanager.model.usage import Resources
@@ -31,6 +31,20 @@ def test_the_pod_says_where_it_runs() -> None:
 
     assert isinstance(found, Workload)
     assert found.node_name == "node-b"
+
+
+def test_a_pod_on_another_node_than_the_instances_shows_no_cards() -> None:
+    """S06: a tenant that may make pods could otherwise ask for the cards of any node."""
+    written = allocation_annotation([Grant("nvidia", "GPU-1")])
+    pod = replace(POD, annotations={ALLOCATION_ANNOTATION: written})
+
+    there, elsewhere = workload(INSTANCE, pod), workload(INSTANCE, replace(pod, node_name="node-b"))
+
+    assert isinstance(there, Workload)
+    assert [card.id for card in there.allocation.cards] == ["GPU-1"]
+    assert isinstance(elsewhere, Workload)
+    assert elsewhere.allocation.cards == ()
+    assert "node-b" in (elsewhere.allocation.problem or "")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,60 @@
+"""How much a JSON text from a peer may hold, judged by its bytes before anything of it is built.
+
+A limit on bytes alone lets four million empty objects through, which take seconds and a gigabyte to build. Counting
+the bytes that begin an object, begin an array or separate two values gives upper limits in a few milliseconds; text
+that contains such bytes only counts against its sender.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from devicemanager.errors import ExcessError
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Upper limits for one kind of document.
+
+    Attributes:
+        objects: Of ``{``.
+        values: Of ``,``, ``[`` and ``{`` together. No text holds more values than one more than that.
+    """
+
+    objects: int
+    values: int
+
+    def check(self, body: bytes | str, kind: str) -> None:
+        """Passes a body that holds no more than this; ``kind`` names the document in the error.
+
+        Raises:
+            ExcessError: It may hold more.
+        """
+        if len(body) <= self.objects:
+            return
+        objects, arrays, separators = _counts(body)
+        if objects > self.objects:
+            raise ExcessError(f"{kind}: more than {self.objects} objects")
+        if objects + arrays + separators > self.values:
+            raise ExcessError(f"{kind}: more than {self.values} values")
+
+
+def _counts(body: bytes | str) -> tuple[int, int, int]:
+    if isinstance(body, str):
+        return body.count("{"), body.count("["), body.count(",")
+    return body.count(b"{"), body.count(b"["), body.count(b",")
+
+
+SNAPSHOT: Final = Bounds(objects=16_384, values=163_840)
+"""1,024 cards with every figure absent, and all slices that the existing operator may send, take two thirds."""
+
+SUMMARY: Final = Bounds(objects=262_144, values=1_310_720)
+"""2,000 pods, four times what a large node runs, of four containers each, with every block that kubelets write."""
+
+API_OBJECT: Final = Bounds(objects=131_072, values=262_144)
+"""Any one object of an API server, which stores at most 1.5 MiB of one, its managed fields included."""
+
+LIST_PAGE: Final = Bounds(objects=1_048_576, values=4_194_304)
+"""One page of a list: its objects are decoded one by one, each held to ``API_OBJECT``."""
+
+ALLOCATION: Final = Bounds(objects=16_384, values=65_536)
+"""An annotation that gives 1,024 cards, each with its placements."""
