@@ -112,7 +112,10 @@ def test_the_settings_page_shows_exactly_the_settings() -> None:
 def test_pages_name_only_flags_and_variables_that_exist(page: Path) -> None:
     settings = [one for model in settings_tables.PROGRAMS.values() for one in settings_of(model)]
     flags = {one.flag for one in settings} | {"--help", "--version"}
-    variables = {name for one in settings for name in one.variables} | {"DEVICEMANAGER_RECORDED_MACHINES"}
+    variables = {name for one in settings for name in one.variables} | {
+        "DEVICEMANAGER_CONTROL_PLANE",
+        "DEVICEMANAGER_RECORDED_MACHINES",
+    }
     text = page.read_text(encoding="utf-8")
     commands = [
         line for line in text.splitlines() if re.search(r"devicemanager (serve|monitor|detect|snapshot)\b", line)
@@ -142,11 +145,12 @@ def test_links_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
-def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
+def test_ci_runs_the_test_command_of_the_readme_and_then_the_control_plane() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (command,) = [line for line in readme.splitlines() if line.endswith("/tox")]
 
-    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1] == command
+    last = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-2:]
+    assert last == [command, ".venv-test/bin/tox -e control-plane"]
 
 
 def test_every_dependency_has_a_decision() -> None:

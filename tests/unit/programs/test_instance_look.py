@@ -59,9 +59,9 @@ async def answers(stand_in_cluster: StandInCluster, tmp_path: Path) -> AsyncIter
     await runner.cleanup()
 
 
-def status(code: int, message: str) -> web.Response:
+def status(code: int, message: str, reason: str = "", name: str = "") -> web.Response:
     document = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
-    return web.json_response(document, status=code)
+    return web.json_response({**document, "reason": reason, "details": {"name": name}}, status=code)
 
 
 @pytest.mark.asyncio
@@ -160,7 +160,7 @@ async def test_an_instance_that_the_worker_does_not_know(
     answers: list[web.Response],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    answers.append(status(404, 'instances.worker.gpustack.ai "web" not found'))
+    answers.append(status(404, 'instances.worker.gpustack.ai "web" not found', "NotFound", "web"))
     assert await look(settings) == 1
     assert capsys.readouterr().err == (
         "devicemanager instance-metrics: "
