@@ -90,14 +90,22 @@ class Reading:
     @property
     def answered(self) -> bool:
         """Whether the card gave any figure at all."""
-        figures = (
+        return any(not isinstance(figure, Reason) for figure in self._figures)
+
+    @property
+    def absent_for(self) -> frozenset[Reason]:
+        """Every reason for which a figure of this card is absent."""
+        return frozenset(figure for figure in self._figures if isinstance(figure, Reason))
+
+    @property
+    def _figures(self) -> tuple[Figure, ...]:
+        return (
             self.memory_total_bytes,
             self.memory_used_bytes,
             self.cores_percent,
             self.temperature_celsius,
             self.power_milliwatts,
         )
-        return any(not isinstance(figure, Reason) for figure in figures)
 
     @classmethod
     def unreadable(cls, card: Card, reason: Reason, unhealthy_reason: str) -> "Reading":
