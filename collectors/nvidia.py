@@ -141,7 +141,7 @@ class NvidiaCollector:
             if nvml_codes.blames_driver(code):
                 verdict = nvml_codes.verdict(code, f"card {known.index}: {call}")
                 raise DriverSuspectedError(verdict.state, verdict.detail, reading)
-        faults = reading.absent_for - _NO_FAULT
+        faults = set(reading.figures) - _NO_FAULT
         if nvml_codes.UNKNOWN in known.codes.values() and faults == {Reason.TRANSIENT_DRIVER_ERROR}:
             return self._strike(known, reading.card)
         anonymous = reading.card == Card(known.index)

@@ -167,7 +167,7 @@ def _readings(
                 reason = Reason.PERMISSION if refused else Reason.TRANSIENT_DRIVER_ERROR
                 reading = Reading.unreadable(card, reason, error.detail)
             else:
-                refuted = refuted or reading.answered or reading.absent_for != {Reason.LOST}
+                refuted = refuted or reading.answered or set(reading.figures) != {Reason.LOST}
             yield reading
     if gone is not None and not refuted:
         raise gone

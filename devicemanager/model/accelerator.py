@@ -88,17 +88,8 @@ class Reading:
     unread_checks: Mapping[str, Reason] = field(default_factory=dict)
 
     @property
-    def answered(self) -> bool:
-        """Whether the card gave any figure at all."""
-        return any(not isinstance(figure, Reason) for figure in self._figures)
-
-    @property
-    def absent_for(self) -> frozenset[Reason]:
-        """Every reason for which a figure of this card is absent."""
-        return frozenset(figure for figure in self._figures if isinstance(figure, Reason))
-
-    @property
-    def _figures(self) -> tuple[Figure, ...]:
+    def figures(self) -> tuple[Figure, ...]:
+        """All figures, in the order of the attributes."""
         return (
             self.memory_total_bytes,
             self.memory_used_bytes,
@@ -106,6 +97,11 @@ class Reading:
             self.temperature_celsius,
             self.power_milliwatts,
         )
+
+    @property
+    def answered(self) -> bool:
+        """Whether the card gave any figure at all."""
+        return any(not isinstance(figure, Reason) for figure in self.figures)
 
     @classmethod
     def unreadable(cls, card: Card, reason: Reason, unhealthy_reason: str) -> "Reading":
