@@ -1,7 +1,7 @@
 """Python modules called ``pynvml`` that are not the one we are written for, in folders for PYTHONPATH.
 
-They stand in for what older releases and another distribution install. Their calls are those of the real module, less
-what they never had.
+They stand in for what older releases and another distribution install. Their calls are those of the real module,
+less what they never had.
 """
 
 from pathlib import Path
@@ -22,12 +22,16 @@ NEWER_NAMES = (
 """Names that the stand-in for an old release lacks."""
 
 _REAL = f"""
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 
 _spec = spec_from_file_location("real_pynvml", {pynvml.__file__!r})
 _real = module_from_spec(_spec)
+sys.modules["real_pynvml"] = _real
 _spec.loader.exec_module(_real)
-globals().update({{name: value for name, value in vars(_real).items() if name not in {NEWER_NAMES!r}}})
+_left_out = {NEWER_NAMES!r}
+_names = [name for name in vars(_real) if name not in _left_out and not name.startswith("__")]
+globals().update({{name: getattr(_real, name) for name in _names}})
 
 
 def nvmlDeviceGetMemoryInfo(handle):
