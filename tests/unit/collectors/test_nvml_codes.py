@@ -15,12 +15,12 @@ from devicemanager.model.accelerator import CollectorState, Reason
         ((6, 7, 10, 19, 20, 21, 23, 27, 29, 30, 999, 1234), Reason.TRANSIENT_DRIVER_ERROR),
     ],
 )
-def test_codes_of_a_card_in_good_health() -> None:
-    assert [code for code in range(1000) if nvml_codes.passes(code)] == [19, 21, 27]
-
-
 def test_reasons(codes: tuple[int, ...], reason: Reason) -> None:
     assert {code: nvml_codes.reason(code) for code in codes} == dict.fromkeys(codes, reason)
+
+
+def test_codes_of_a_card_in_good_health() -> None:
+    assert [code for code in range(1000) if nvml_codes.passes(code)] == [19, 21, 27]
 
 
 def test_a_code_blames_the_driver_or_the_card_or_neither() -> None:
