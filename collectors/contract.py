@@ -8,6 +8,7 @@ level.
 from collections.abc import Iterator
 from typing import Final, Protocol, runtime_checkable
 
+from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading
 
 ENTRY_POINT_GROUP: Final = "devicemanager.collectors"
@@ -24,9 +25,28 @@ EXIT_CODES: Final = {
 """How the collector process ends when the vendor library as a whole is unusable."""
 
 
+class DriverSuspectedError(CollectorError):
+    """A card gave no figure, in words that would fit a driver or library that went away as a whole.
+
+    One card cannot tell the two apart. The suspicion holds if every card that is read says the like and none gives
+    a figure; else the fault is the card's own.
+
+    Attributes:
+        reading: How the card is listed if the fault is its own.
+    """
+
+    def __init__(self, state: CollectorState, detail: str, reading: Reading) -> None:
+        super().__init__(state, detail)
+        self.reading = reading
+
+
 @runtime_checkable
 class Collector(Protocol):
-    """One manufacturer's library, opened once and read every period."""
+    """One manufacturer's library, opened once and read every period.
+
+    A collector may also have the attributes ``library``, which names the file or package that it found, for the
+    log, and ``library_fault``, which says what is unusual about that; both text or None, read after :meth:`open`.
+    """
 
     def open(self) -> None:
         """Load and initialise the vendor library.
@@ -54,7 +74,8 @@ class Collector(Protocol):
 
         Raises:
             devicemanager.errors.CollectorError: The driver as a whole went away, as far as this card can tell;
-                believed when no card answers after it.
+                believed when no card of the sample gives a figure, whichever is asked first. Best a
+                :class:`DriverSuspectedError`, which says how the card is listed if it is not.
         """
         ...
 

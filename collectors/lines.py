@@ -17,9 +17,11 @@ LINES_VERSION: Final = 1
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
-def hello(manufacturer: str, pid: int) -> bytes:
-    """The first line of a process: its library is open."""
-    return _line({"hello": {"v": LINES_VERSION, "manufacturer": manufacturer, "pid": pid}})
+def hello(manufacturer: str, pid: int, *, library: str | None = None, fault: str | None = None) -> bytes:
+    """The first line of a process: its library is open. Which one it found, and what is unusual about it."""
+    said = {"libraryName": library, "libraryFault": fault}
+    more = {key: value for key, value in said.items() if value is not None}
+    return _line({"hello": {"v": LINES_VERSION, "manufacturer": manufacturer, "pid": pid, **more}})
 
 
 def begin() -> bytes:

@@ -17,12 +17,10 @@ class GpmUtilization:
     """The two samples of one card.
 
     Args:
-        nvml: The ``pynvml`` module.
         monotonic_s: Seconds that never go back.
     """
 
-    def __init__(self, nvml: Any, monotonic_s: Callable[[], float]) -> None:
-        self._nvml = nvml
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s
         self._samples: list[Any] = []
         self._taken_s: float | None = None
@@ -33,11 +31,15 @@ class GpmUtilization:
         """Start over with a new handle. The buffers belong to no card and are kept."""
         self._taken_s = self._percent = None
 
-    def percent(self, handle: Any) -> float | None:
+    def percent(self, nvml: Any, handle: Any) -> float | None:
         """The average since the earlier call, in percent; None while there is only one sample.
 
         Asked again within the least interval, it repeats the last answer. The figure is whatever the library
         computed: also not a number, or above 100.
+
+        Args:
+            nvml: The ``pynvml`` module.
+            handle: Of the card.
 
         Raises:
             pynvml.NVMLError: The library refused.
@@ -46,30 +48,29 @@ class GpmUtilization:
         if self._taken_s is not None and now_s - self._taken_s < LEAST_INTERVAL_S:
             return self._percent
         if not self._samples:
-            self._allocate()
+            self._allocate(nvml)
         earlier, later = self._samples
-        self._nvml.nvmlGpmSampleGet(handle, later)
+        nvml.nvmlGpmSampleGet(handle, later)
         had_earlier = self._taken_s is not None
         self._samples.reverse()
         self._taken_s = now_s
         self._percent = None  # an answer of an older pair must not outlive a failure of this one
         if had_earlier:
-            self._percent = self._between(earlier, later)
+            self._percent = self._between(nvml, earlier, later)
         return self._percent
 
-    def _between(self, earlier: Any, later: Any) -> float:
+    def _between(self, nvml: Any, earlier: Any, later: Any) -> float:
         request = self._request
         request.sample1 = earlier
         request.sample2 = later
-        self._nvml.nvmlGpmMetricsGet(request)
+        nvml.nvmlGpmMetricsGet(request)
         metric = request.metrics[0]
         if metric.nvmlReturn:
-            raise self._nvml.NVMLError(metric.nvmlReturn)
+            raise nvml.NVMLError(metric.nvmlReturn)
         return float(metric.value)
 
-    def _allocate(self) -> None:
+    def _allocate(self, nvml: Any) -> None:
         """Two buffers on the library's heap, for the life of this process."""
-        nvml = self._nvml
         request = nvml.c_nvmlGpmMetricsGet_t()
         request.version = nvml.NVML_GPM_METRICS_GET_VERSION
         request.numMetrics = 1

@@ -50,6 +50,9 @@ _NAMES: Final = {
 _OF_THE_DRIVER: Final = frozenset({1, 9, 12, 18})
 _OF_A_LOST_CARD: Final = frozenset({8, 11, 15, 16, 28})
 
+_OF_A_MOMENT: Final = frozenset({19, 21, 27})
+"""In use, no data yet, not ready yet: what a card in good health says too, and perhaps for long."""
+
 _REASONS: Final = {
     **dict.fromkeys((2, 3, 13, 22, 24, 25, 26), Reason.UNSUPPORTED),
     **dict.fromkeys((4, 17), Reason.PERMISSION),
@@ -78,6 +81,11 @@ def blames_driver(code: int) -> bool:
 def blames_card(code: int) -> bool:
     """Whether the card is gone or needs a reset, whichever figure was asked for."""
     return code in _OF_A_LOST_CARD
+
+
+def passes(code: int) -> bool:
+    """Whether a card in good health may return this code for as long as it likes."""
+    return code in _OF_A_MOMENT
 
 
 def reason(code: int) -> Reason:

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Final, NoReturn
 
 from collectors import lines, registry, text
-from collectors.contract import EXIT_CODES, Collector
+from collectors.contract import EXIT_CODES, Collector, DriverSuspectedError
 from collectors.pacing import next_due_s
 from devicemanager import streams
 from devicemanager.errors import CollectorError, SettingsError, excerpt
@@ -88,9 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         collector.open()
         if for_a_person:
             readings = _readings(collector, _counted(collector), selection, announce=lambda _: None)
-            emit(text.describe(list(readings)).encode(sys.stdout.encoding, "replace"))
+            said = text.describe(list(readings), library=getattr(collector, "library", None))
+            emit(said.encode(sys.stdout.encoding, "replace"))
         else:
-            emit(lines.hello(options.name, os.getpid()))
+            emit(_hello(options.name, collector))
             _sample_for_ever(collector, selection, emit, period_s=None if options.once else options.period)
         collector.close()
     except BrokenPipeError:
@@ -102,6 +103,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         detail = f"the collector raised {type(error).__name__}: {excerpt(str(error))}"
         return _report(CollectorError(CollectorState.FAILED, detail), emit, for_a_person=for_a_person)
     return 0
+
+
+def _hello(name: str, collector: Collector) -> bytes:
+    library, fault = getattr(collector, "library", None), getattr(collector, "library_fault", None)
+    if fault:
+        print(f"collectors: {library}: {fault}", file=sys.stderr)
+    return lines.hello(name, os.getpid(), library=library, fault=fault)
 
 
 def sample(collector: Collector, selection: Selection, emit: Emit) -> None:
@@ -141,22 +149,27 @@ def _readings(
     """The selected cards, each announced and then read.
 
     Raises:
-        CollectorError: A card said that the driver as a whole went away, and none answered after it. Where another
-            one does, the fault is that card's own and costs no other card its figures.
+        CollectorError: The driver as a whole went away: some cards said so, none gave a figure, and the others are
+            lost. The order of the cards does not matter.
     """
     gone: CollectorError | None = None
+    refuted = False
     for card in cards:
         if card in selection:
             announce(card)
             try:
                 reading = _read(collector, card)
+            except DriverSuspectedError as error:
+                gone, reading = gone or error, error.reading
             except CollectorError as error:
                 gone = gone or error
-                reading = Reading.unreadable(card, Reason.TRANSIENT_DRIVER_ERROR, error.detail)
-            if reading.answered:
-                gone = None
+                refused = error.state is CollectorState.NO_PERMISSION
+                reason = Reason.PERMISSION if refused else Reason.TRANSIENT_DRIVER_ERROR
+                reading = Reading.unreadable(card, reason, error.detail)
+            else:
+                refuted = refuted or reading.answered or set(reading.figures) != {Reason.LOST}
             yield reading
-    if gone is not None:
+    if gone is not None and not refuted:
         raise gone
 
 

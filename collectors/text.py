@@ -2,13 +2,20 @@
 
 from collections.abc import Sequence
 
+from devicemanager.errors import excerpt
 from devicemanager.model.accelerator import Figure, Reading, Reason
 from devicemanager.rules import units
 
 
-def describe(readings: Sequence[Reading]) -> str:
-    """A block of lines per card: who it is, its figures with units or why they are absent, and its health."""
-    return "".join(_block(reading) for reading in readings)
+def describe(readings: Sequence[Reading], *, library: str | None = None) -> str:
+    """A block of lines per card: who it is, its figures with units or why they are absent, and its health.
+
+    Args:
+        readings: One per card.
+        library: What they were read with, for a line before them.
+    """
+    heading = f"{excerpt(library)}\n" if library else ""
+    return heading + "".join(_block(reading) for reading in readings)
 
 
 def _block(reading: Reading) -> str:

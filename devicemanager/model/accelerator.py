@@ -88,16 +88,20 @@ class Reading:
     unread_checks: Mapping[str, Reason] = field(default_factory=dict)
 
     @property
-    def answered(self) -> bool:
-        """Whether the card gave any figure at all."""
-        figures = (
+    def figures(self) -> tuple[Figure, ...]:
+        """All figures, in the order of the attributes."""
+        return (
             self.memory_total_bytes,
             self.memory_used_bytes,
             self.cores_percent,
             self.temperature_celsius,
             self.power_milliwatts,
         )
-        return any(not isinstance(figure, Reason) for figure in figures)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the card gave any figure at all."""
+        return any(not isinstance(figure, Reason) for figure in self.figures)
 
     @classmethod
     def unreadable(cls, card: Card, reason: Reason, unhealthy_reason: str) -> "Reading":

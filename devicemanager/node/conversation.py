@@ -84,7 +84,7 @@ class Conversation:
             DocumentError: It is out of order, or not about what it should be about.
         """
         match line:
-            case Hello(manufacturer) if not self._greeted:
+            case Hello(manufacturer=manufacturer) if not self._greeted:
                 if manufacturer != self._manufacturer:
                     raise DocumentError(f"the collector speaks for {manufacturer}, not for {self._manufacturer}")
                 self._greeted = True

@@ -26,7 +26,7 @@ from devicemanager.node.record import Record, Setback
 from devicemanager.node.round import Round
 from devicemanager.node.suspects import Suspects
 from devicemanager.node.trials import Trials
-from devicemanager.wire.collector_lines import Begin, End, Failed, Line, Read
+from devicemanager.wire.collector_lines import Begin, End, Failed, Hello, Line, Read
 
 OPEN_DEADLINE_S: Final = 10.0
 """Opening a library takes up to about 1.5 s for each card that has to wake up; ten seconds are six such cards."""
@@ -84,6 +84,7 @@ class Supervisor:
         self._record = Record(options.period_s, holder, self._suspects, clock, log)
         self._tick: Round | None = None
         self._processes = 0
+        self._library: Hello | None = None
         self._due_s = clock.monotonic()
 
     @property
@@ -146,6 +147,8 @@ class Supervisor:
     async def _note(self, line: Line) -> None:
         """Keep what a line says about the tick."""
         match line:
+            case Hello():
+                self._name_library(line)
             case Begin():
                 self._tick = self._tick or Round(self._clock.monotonic())
             case Read(reading) if self._tick is not None:
@@ -156,6 +159,16 @@ class Supervisor:
                 self._record.complete(tick, count, addresses)
             case _:
                 pass
+
+    def _name_library(self, hello: Hello) -> None:
+        """Log what the cards are read with, once, and again when it is another."""
+        if hello.library is None or hello == self._library:
+            return
+        self._library = hello
+        if hello.library_fault is None:
+            self._log.info("collector_library_found", library=hello.library)
+        else:
+            self._log.warning("collector_library_found", library=hello.library, detail=hello.library_fault)
 
     def _give_up(
         self, child: Child, talk: Conversation, event: Silent | Ended | Garbled | Failed, waited_s: float

@@ -24,9 +24,17 @@ _TEXT_LIMIT: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The library is open."""
+    """The library is open.
+
+    Attributes:
+        manufacturer: For which the process speaks.
+        library: Which file or package it found; None where it does not say.
+        library_fault: What is unusual about that; None where nothing is.
+    """
 
     manufacturer: str
+    library: str | None = None
+    library_fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +104,11 @@ def decode(raw: bytes) -> Line:
             return Begin()
         case {"end": dict(body)}:
             return End(_integer(body, "count", CARDS_LIMIT))
-        case {"hello": {"v": int(version), "manufacturer": str(manufacturer)}}:
+        case {"hello": {"v": int(version), "manufacturer": str(manufacturer), **more}}:
             if version != VERSION:
                 raise DocumentError(f"line: version {version}, not {VERSION}")
-            return Hello(excerpt(manufacturer))
+            library, fault = _one_line(more.get("libraryName")), _one_line(more.get("libraryFault"))
+            return Hello(excerpt(manufacturer), library, fault)
         case {"failed": {"state": str(state), "detail": str(detail)}}:
             return Failed(_verdict(state), excerpt(detail))
         case _:

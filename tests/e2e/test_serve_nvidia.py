@@ -3,6 +3,7 @@
 Each test is one case: the real nvidia-ml-py on the NVML stand-in, a real collector process, a real device manager.
 """
 
+import os
 import signal
 import time
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.e2e.device_manager import DeviceManager, Document, Serve, bus, cards
+from tests.standins import binding
 from tests.standins.nvml import GIB, MIB, NvmlStandin, Scenario
 
 FIGURES = {"memory", "memoryUsage", "memoryUtilization", "coresUtilization", "temperature", "powerUsage"}
@@ -334,9 +336,89 @@ def test_a_card_that_crashes_the_library_costs_itself(
 
 
 def test_ecc_errors_make_a_card_unhealthy_and_keep_its_figures(nvidia: Start) -> None:
-    manager = nvidia(Scenario.healthy(1).card(0, ecc_uncorrected=4))
+    no_rows = {"remapped_pending": None, "remapped_failure": None}
+    manager = nvidia(Scenario.healthy(1).card(0, ecc_uncorrected=4, **no_rows))
 
     (card,) = cards(manager.until_state("ok"))
 
     assert (card["unhealthy"], card["memory"], card["absent"]) == (True, 81920, {})
     assert "4 uncorrected ECC errors" in card["unhealthyReason"]
+
+
+def test_f10_a_contained_error_is_no_verdict(nvidia: Start) -> None:
+    """F10: the error was counted, and the row it was in is remapped."""
+    (card,) = cards(nvidia(Scenario.healthy(1).card(0, ecc_uncorrected=1)).until_state("ok"))
+
+    assert card == expected(0)
+
+
+def test_f10_a_query_that_keeps_failing_is_a_reason_until_it_answers(nvidia: Start, nvml: NvmlStandin) -> None:
+    """F10: the figures that are read stay."""
+    manager = nvidia(Scenario.healthy(2).call("nvmlDeviceGetPowerUsage", 1, code=10))
+
+    sick = cards(manager.until(lambda seen: len(cards(seen)) == 2 and cards(seen)[1]["unhealthy"]))[1]
+    assert sick["unhealthyReason"] == "power keeps failing: TIMEOUT (10)"
+    assert sick["absent"] == {"powerUsage": "transient_driver_error"}
+    assert sick["memory"] == 81920
+
+    nvml.play(Scenario.healthy(2))
+    assert cards(manager.until(complete(2))) == [expected(0), expected(1)]
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetHandleByIndex_v2"])
+@pytest.mark.parametrize("position", [0, 1])
+def test_f04_a_card_that_blames_the_driver_is_listed_whatever_its_position(
+    nvidia: Start, function: str, position: int
+) -> None:
+    """F04: with its own fault; the other one has its figures, and the state is good."""
+    manager = nvidia(Scenario.healthy(2).call(function, position, code=9))
+
+    seen = manager.until(lambda seen: len(cards(seen)) == 2)
+
+    assert seen["collector"]["state"] == "ok"
+    assert "DRIVER_NOT_LOADED (9)" in cards(seen)[position]["unhealthyReason"]
+    assert cards(seen)[1 - position] == expected(1 - position)
+
+
+def test_f01_another_card_at_an_index_is_never_shown_under_the_former_cards_id(
+    nvidia: Start, nvml: NvmlStandin
+) -> None:
+    """F01: while it says only where it sits, that is its id; the former one is lost."""
+    manager = nvidia(Scenario.healthy(2))
+    manager.until(complete(2))
+
+    other = Scenario.healthy(2).card(0, power=77_000, pci="00000000:99:00.0").call("nvmlDeviceGetUUID", 0, code=27)
+    nvml.play(other)
+
+    seen = cards(manager.until(lambda seen: any(card["id"] == "pci:0000:99:00.0" for card in cards(seen))))
+    assert [card["id"] for card in seen if card.get("powerUsage") == 77] == ["pci:0000:99:00.0"]
+    assert [card["absent"]["powerUsage"] for card in seen if card["id"] == uuid(0)] == ["lost"]
+
+
+def test_f06_another_distributions_module_is_named_in_the_log_and_read_as_far_as_it_goes(
+    serve: Serve, nvml: NvmlStandin, no_bus: str, tmp_path: Path
+) -> None:
+    """F06: the module of the name ``pynvml`` that comes first is not the one we are written for."""
+    nvml.play(Scenario.healthy(1))
+    folder = binding.other_distribution(tmp_path / "other")
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", str(Path.cwd()))])
+
+    flags = ("--manufacturer=nvidia", "--monitor-period=1s", no_bus)
+    manager = serve(*flags, environment={**nvml.environment, "PYTHONPATH": path})
+
+    (card,) = cards(manager.until(complete(1)))
+    assert card == {**expected(0), "memoryUsage": 3072 + 1 + 512, "memoryUtilization": 4}
+    found = manager.event("collector_library_found", level="warning")
+    assert found["library"].startswith(f"pynvml 8.0.4 ({folder}")
+    assert "lacks nvmlMemory_v2" in found["detail"]
+
+
+@pytest.mark.parametrize("code", [4, 19, 21, 999])
+def test_f07_a_measurement_that_fails_leads_to_the_plain_call(nvidia: Start, code: int) -> None:
+    """F07: utilization from the rates, memory from the older call."""
+    scenario = Scenario.healthy(1).card(0, gpm=1, gpm_sm=33, gpu=37)
+    scenario.call("nvmlGpmSampleGet", code=code).call("nvmlDeviceGetMemoryInfo_v2", code=code)
+
+    (card,) = cards(nvidia(scenario).until(complete(1)))
+
+    assert (card["coresUtilization"], card["memoryUsage"], card["absent"]) == (37, 3072 + 1 + 512, {})

@@ -7,10 +7,13 @@ from collections.abc import Callable
 import pynvml
 import pytest
 
+from collectors import nvml_codes
 from collectors.nvidia import UNKNOWN_STRIKES, NvidiaCollector
+from collectors.nvidia_figures import MEMORY_FAILURES
+from collectors.nvidia_health import FAILURES
 from devicemanager.model.accelerator import Card, Reason
 from tests.standins.child import CollectorChild, Line, ReadSample
-from tests.standins.nvml import GIB, MIB, NvmlStandin, Scenario
+from tests.standins.nvml import GIB, MIB, NvmlStandin, Scenario, healthy_card
 
 StartNvidia = Callable[..., CollectorChild]
 FIGURES = ("memory", "memoryUsed", "cores", "temperature", "power")
@@ -47,7 +50,10 @@ class TestHealthyCards:
     def test_the_first_line_says_who_speaks(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1))
         child = nvidia()
-        assert child.line() == {"hello": {"v": 1, "manufacturer": "nvidia", "pid": child.process.pid}}
+        line = child.line()
+        assert line is not None
+        assert line["hello"].pop("libraryName").startswith("nvidia-ml-py ")
+        assert line == {"hello": {"v": 1, "manufacturer": "nvidia", "pid": child.process.pid}}
 
     def test_identity_is_announced_once_it_is_known(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1))
@@ -68,7 +74,8 @@ class TestHealthyCards:
         functions = [function for function, _ in nvml.calls()]
         assert functions.count("nvmlInitWithFlags") == 1
         assert functions.count("nvmlDeviceGetHandleByIndex_v2") == 1
-        assert functions.count("nvmlDeviceGetUUID") == 1
+        assert functions.count("nvmlDeviceGetName") == functions.count("nvmlDeviceGetPciInfo_v3") == 1
+        assert functions.count("nvmlDeviceGetUUID") >= 5, "a handle that is kept must not come to mean another card"
         assert functions.count("nvmlDeviceGetCount_v2") >= 5
 
     def test_a_card_that_appears_is_read_at_the_next_tick(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
@@ -229,7 +236,7 @@ class TestImplausibleNumbers:
 class TestMemoryVersions:
     """Case N14: the older call counts what the driver reserves as used."""
 
-    @pytest.mark.parametrize("code", [2, 3, 13, 25, 999])
+    @pytest.mark.parametrize("code", [2, 3, 4, 10, 13, 19, 25, 999])
     def test_the_older_call_where_the_newer_is_refused(
         self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
     ) -> None:
@@ -238,30 +245,42 @@ class TestMemoryVersions:
         for sample in (child.sample(), child.sample()):
             assert sample.readings[0]["memoryUsed"] == 3 * GIB + 5 + 512 * MIB
             assert sample.readings[1]["memoryUsed"] == 6 * GIB + 5, "the choice is the card's, not the process's"
-        assert nvml.calls().count(("nvmlDeviceGetMemoryInfo_v2", "0")) == 1
+        if code in (2, 3, 13, 25):
+            assert nvml.calls().count(("nvmlDeviceGetMemoryInfo_v2", "0")) == 1
         assert ("nvmlDeviceGetMemoryInfo", "1") not in nvml.calls()
 
-    @pytest.mark.parametrize("code", [10, 999])
-    def test_no_change_of_meaning_once_the_newer_has_answered(
+    @pytest.mark.parametrize("code", [4, 10, 999])
+    def test_no_change_of_meaning_while_the_newer_fails_for_a_moment(
         self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
     ) -> None:
+        """F07: the older call is taken when the newer keeps failing, and left again when that answers."""
         nvml.play(Scenario.healthy(1))
         child = nvidia()
-        assert child.sample().readings[0]["memoryUsed"] == 3 * GIB + 5
+        newer, older = 3 * GIB + 5, 3 * GIB + 5 + 512 * MIB
+        assert child.sample().readings[0]["memoryUsed"] == newer
         nvml.play(Scenario.healthy(1).call("nvmlDeviceGetMemoryInfo_v2", 0, code=code))
-        sample = child.sample_where(lambda sample: sample.readings[0]["memoryUsed"] != 3 * GIB + 5)
-        assert sample.readings[0]["memoryUsed"] == "transient_driver_error"
-        assert ("nvmlDeviceGetMemoryInfo", "0") not in nvml.calls()
-
-    def test_a_refusal_that_may_pass_does_not_settle_the_choice(
-        self, nvml: NvmlStandin, nvidia: StartNvidia
-    ) -> None:
-        nvml.play(Scenario.healthy(1).call("nvmlDeviceGetMemoryInfo_v2", 0, code=4))
-        child = nvidia()
-        assert child.sample().readings[0]["memoryUsed"] == "permission"
+        seen = [newer]
+        while seen[-1] != older:
+            seen.append(child.sample().readings[0]["memoryUsed"])
+        assert [one for one in seen if one != newer] == [nvml_codes.reason(code)] * (MEMORY_FAILURES - 1) + [older]
         nvml.play(Scenario.healthy(1))
-        sample = child.sample_where(lambda sample: sample.readings[0]["memoryUsed"] != "permission")
-        assert sample.readings[0]["memoryUsed"] == 3 * GIB + 5
+        child.sample_where(lambda sample: sample.readings[0]["memoryUsed"] == newer)
+
+    @pytest.mark.parametrize("code", [4, 999])
+    def test_the_newer_call_is_tried_again_after_it_failed_on_the_first_tick(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
+    ) -> None:
+        """F07: one failure does not settle the choice for ever."""
+        nvml.play(Scenario.healthy(1).call("nvmlDeviceGetMemoryInfo_v2", 0, code=code))
+        child = nvidia()
+        assert child.sample().readings[0]["memoryUsed"] == 3 * GIB + 5 + 512 * MIB
+        nvml.play(Scenario.healthy(1))
+        child.sample_where(lambda sample: sample.readings[0]["memoryUsed"] == 3 * GIB + 5)
+
+    def test_why_there_is_none_where_neither_answers(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        scenario = Scenario.healthy(1).call("nvmlDeviceGetMemoryInfo_v2", 0, code=4)
+        nvml.play(scenario.call("nvmlDeviceGetMemoryInfo", 0, code=13))
+        assert nvidia("--once").sample().readings[0]["memory"] == "permission"
 
 
 class TestTemperature:
@@ -270,6 +289,15 @@ class TestTemperature:
         child = nvidia()
         assert [child.sample().readings[0]["temperature"] for _ in range(3)] == [40, 40, 40]
         assert nvml.calls().count(("nvmlDeviceGetTemperatureV", "0")) == 1
+
+    @pytest.mark.parametrize("code", [4, 10, 999])
+    def test_the_older_call_whenever_the_newer_fails(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
+    ) -> None:
+        """F07: the same of temperatures."""
+        nvml.play(Scenario.healthy(1).call("nvmlDeviceGetTemperatureV", code=code))
+        reading = nvidia("--once").sample().readings[0]
+        assert (reading["temperature"], reading["unhealthy"]) == (40, None)
 
     def test_neither(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1).card(0, temperature=None))
@@ -298,13 +326,20 @@ class TestCompute:
         child.sample()
         assert child.sample().readings[0]["cores"] == "invalid_data"
 
-    def test_a_failing_measurement_is_not_replaced_by_another_meaning(
-        self, nvml: NvmlStandin, nvidia: StartNvidia
+    @pytest.mark.parametrize("function", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlGpmQueryDeviceSupport"])
+    @pytest.mark.parametrize("code", [3, 4, 10, 13, 19, 21, 27, 999])
+    def test_the_rates_whenever_the_measurement_fails(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, function: str, code: int
     ) -> None:
-        nvml.play(Scenario.healthy(1).card(0, gpm=1, gpm_sm=33).call("nvmlGpmMetricsGet", 0, code=27))
+        """F07: any failure of the preferred call that does not say that the card is lost leads to the plain one."""
+        nvml.play(Scenario.healthy(1).card(0, gpm=1, gpm_sm=33, gpu=37).call(function, code=code))
         child = nvidia(period="0.15")
-        child.sample()
-        assert child.sample().readings[0]["cores"] == "transient_driver_error"
+        readings = [child.sample().readings[0] for _ in range(2)]
+        assert [(reading["cores"], reading["unhealthy"]) for reading in readings] == [(37, None)] * 2
+
+    def test_why_there_is_none_where_neither_answers(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        nvml.play(Scenario.healthy(1).card(0, gpm=1, gpu=None).call("nvmlGpmSampleGet", 0, code=4))
+        assert nvidia("--once").sample().readings[0]["cores"] == "permission"
 
     def test_the_rates_where_the_measurement_is_not_supported_after_all(
         self, nvml: NvmlStandin, nvidia: StartNvidia
@@ -334,12 +369,103 @@ class TestCompute:
 
 
 class TestHealth:
-    def test_uncorrected_errors(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
-        nvml.play(Scenario.healthy(2).card(1, ecc_uncorrected=4))
+    def test_uncorrected_errors_of_a_card_that_remaps_no_rows(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        scenario = Scenario.healthy(2).card(1, ecc_uncorrected=4, remapped_pending=None, remapped_failure=None)
+        nvml.play(scenario)
         sample = nvidia("--once").sample()
         assert sample.readings[0]["unhealthy"] is None
         assert sample.readings[1]["unhealthy"] == "4 uncorrected ECC errors in device memory"
-        assert sample.readings[1]["power"] == 121_500
+        assert (sample.readings[1]["power"], sample.readings[1]["unread"]) == (121_500, {})
+
+    def test_a_contained_error_is_a_count_and_no_verdict(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        """F10: where rows are remapped and none waits for it or failed, the card goes on working."""
+        nvml.play(Scenario.healthy(1).card(0, ecc_uncorrected=1))
+        reading = nvidia("--once").sample().readings[0]
+        assert (reading["unhealthy"], reading["unread"]) == (None, {})
+
+    @pytest.mark.parametrize(
+        ("values", "reason"),
+        [
+            ({"remapped_pending": 1}, "a row of device memory waits to be remapped, by a reset"),
+            ({"remapped_failure": 1}, "the remapping of a row of device memory failed"),
+        ],
+    )
+    @pytest.mark.parametrize("errors", [0, 1])
+    def test_rows_that_are_not_remapped(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, values: dict[str, int], reason: str, errors: int
+    ) -> None:
+        """F10: also after the errors were counted from zero again."""
+        nvml.play(Scenario.healthy(1).card(0, ecc_uncorrected=errors, **values))
+        assert nvidia("--once").sample().readings[0]["unhealthy"] == reason
+
+    @pytest.mark.parametrize("function", ["nvmlDeviceGetRemappedRows", "nvmlDeviceGetMemoryErrorCounter"])
+    @pytest.mark.parametrize("pending", [0, 1])
+    def test_a_check_that_fails_for_a_moment_changes_no_verdict(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, function: str, pending: int
+    ) -> None:
+        """F10: no flapping."""
+        scenario = Scenario.healthy(1).card(0, ecc_uncorrected=1, remapped_pending=pending)
+        nvml.play(scenario)
+        child = nvidia()
+        before = child.sample().readings[0]["unhealthy"]
+        assert (before is not None) is bool(pending)
+        nvml.play(scenario.call(function, 0, code=10))
+        sample = child.sample_where(lambda sample: bool(sample.readings[0]["unread"]))
+        assert sample.readings[0]["unhealthy"] == before
+
+    @pytest.mark.parametrize("code", [10, 999, 777])
+    @pytest.mark.parametrize(
+        ("query", "functions"),
+        [
+            ("memory", ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")),
+            ("utilization", ("nvmlDeviceGetUtilizationRates",)),
+            ("power", ("nvmlDeviceGetPowerUsage",)),
+            ("temperature", ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV")),
+            ("ecc", ("nvmlDeviceGetMemoryErrorCounter",)),
+            ("remapped_rows", ("nvmlDeviceGetRemappedRows",)),
+        ],
+    )
+    def test_a_query_that_keeps_failing_makes_a_card_unhealthy_until_it_answers(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, query: str, functions: tuple[str, ...], code: int
+    ) -> None:
+        """F10: from the third reading in a row on, named with its code; one answer ends it."""
+        scenario = Scenario.healthy(2)
+        for function in functions:
+            scenario.call(function, 1, code=code)
+        nvml.play(scenario)
+        child = nvidia()
+        samples = [child.sample() for _ in range(FAILURES + 2)]
+        expected = f"{query} keeps failing: {nvml_codes.named(code)}"
+        assert [sample.readings[1]["unhealthy"] for sample in samples] == [
+            *[None] * (FAILURES - 1),
+            *[expected] * 3,
+        ]
+        assert all(sample.readings[0]["unhealthy"] is None for sample in samples)
+        assert any(isinstance(value, int) for value in figures(samples[-1], 1).values())
+        nvml.play(Scenario.healthy(2))
+        child.sample_where(lambda sample: sample.readings[1]["unhealthy"] is None)
+
+    @pytest.mark.parametrize("code", [3, 4, 13, 19, 21, 27])
+    def test_what_a_card_in_good_health_says_too_never_counts(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
+    ) -> None:
+        """F10: not supported, not allowed, or no value at the moment."""
+        scenario = Scenario.healthy(1).call("nvmlDeviceGetPowerUsage", 0, code=code)
+        nvml.play(scenario.call("nvmlDeviceGetMemoryErrorCounter", 0, code=code))
+        child = nvidia()
+        assert [child.sample().readings[0]["unhealthy"] for _ in range(FAILURES + 2)] == [None] * (FAILURES + 2)
+
+    def test_failures_that_are_not_in_a_row_do_not_add_up(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        """F10: one answer in between begins the count anew."""
+        failing = Scenario.healthy(1).call("nvmlDeviceGetPowerUsage", 0, code=10)
+        nvml.play(failing)
+        child = nvidia()
+        for _ in range(FAILURES):
+            first = child.sample_where(lambda sample: sample.readings[0]["power"] == "transient_driver_error")
+            assert first.readings[0]["unhealthy"] is None
+            nvml.play(Scenario.healthy(1))
+            child.sample_where(lambda sample: sample.readings[0]["power"] == 120_500)
+            nvml.play(failing)
 
     def test_a_corrupted_inforom(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1).call("nvmlDeviceGetPowerUsage", 0, code=14))
@@ -403,16 +529,78 @@ class TestLostCards:
         sample = child.sample_where(lambda sample: isinstance(sample.readings[1]["power"], int))
         assert sample.readings[1]["unhealthy"] is None
 
-    def test_unknown_from_all_but_the_lookup_keeps_the_last_known_identity(
+    def test_nothing_that_was_remembered_is_said_of_a_card_that_does_not_say_who_it_is(
         self, nvml: NvmlStandin, nvidia: StartNvidia
     ) -> None:
+        """F01: who it must be is for the reader to find out, who knows the other cards."""
         nvml.play(Scenario.healthy(2))
         child = nvidia()
         child.sample()
         unknown = Scenario.healthy(2).call("*", 1, code=999).call("nvmlDeviceGetHandleByIndex_v2", 1, code=0)
         nvml.play(unknown)
         sample = child.sample_where(lambda sample: sample.readings[1]["power"] == "lost")
-        assert sample.readings[1]["id"] == "GPU-00000001-aaaa-bbbb-cccc-000000000001"
+        assert [sample.readings[1][key] for key in ("id", "name", "pci")] == [None, None, None]
+
+    @pytest.mark.parametrize("readable", ["nothing", "pci"])
+    def test_figures_of_another_card_at_an_index_never_have_the_former_cards_identity(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, readable: str
+    ) -> None:
+        """F01: the count is unchanged, and so is the handle, which was kept."""
+        nvml.play(Scenario.healthy(2))
+        child = nvidia()
+        child.sample()
+        other = Scenario.healthy(2).card(0, power=77_000, name="another", pci="00000000:99:00.0")
+        other.call("nvmlDeviceGetUUID", 0, code=27)
+        if readable == "nothing":
+            other.call("nvmlDeviceGetPciInfo_v3", 0, code=27)
+        nvml.play(other)
+        child.sample_where(lambda sample: sample.readings[0]["power"] == 77_000)
+        sample = child.sample()  # the one before may have begun under the former scenario
+        identity = [sample.readings[0][key] for key in ("id", "name", "pci")]
+        assert identity == [None, "another", None if readable == "nothing" else "0000:99:00.0"]
+        nvml.play(other.as_it_was().card(0, uuid="GPU-other"))
+        sample = child.sample_where(lambda sample: sample.readings[0]["id"] is not None)
+        identity = [sample.readings[0][key] for key in ("id", "name", "pci")]
+        assert identity == ["GPU-other", "another", "0000:99:00.0"]
+
+    def test_another_card_behind_a_handle_that_was_kept(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        """F01: nor is anything believed of it that the former one did not support."""
+        nvml.play(Scenario.healthy(2).card(0, power=None))
+        child = nvidia(period="0.001")
+        assert child.sample().readings[0]["power"] == "unsupported"
+        nvml.play(Scenario.healthy(2).card(0, uuid="GPU-other", name="another", pci="00000000:99:00.0"))
+        sample = child.sample_where(lambda sample: sample.readings[0]["id"] == "GPU-other")
+        assert (sample.readings[0]["name"], sample.readings[0]["power"]) == ("another", 120_500)
+
+    def test_a_count_that_fell_leaves_no_identity_behind(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        """F01: the card at index 0 is gone, the others moved, and one does not say who it is."""
+        nvml.play(Scenario.healthy(3))
+        child = nvidia()
+        child.sample()
+        moved = Scenario(2)
+        for index in range(2):
+            moved.card(index, **healthy_card(index + 1))
+        for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3"):
+            moved.call(function, 1, code=27)
+        nvml.play(moved)
+        sample = child.sample_where(lambda sample: sample.count == 2)
+        assert sample.readings[0]["id"] == healthy_card(1)["uuid"]
+        assert (sample.readings[1]["id"], sample.readings[1]["pci"]) == (None, None)
+        assert sample.readings[1]["power"] == healthy_card(2)["power"]
+
+    def test_a_lost_card_is_announced_by_its_index_alone(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        """F01: once the handle is gone, nothing says that its index still means the same card."""
+        nvml.play(Scenario.healthy(2))
+        child = nvidia()
+        child.sample()
+        nvml.play(Scenario.healthy(2).call("*", 1, code=15))
+        child.sample_where(lambda sample: sample.readings[1]["power"] == "lost")
+        announced: Line = {}
+        while announced.get("index") != 1:
+            line = child.line()
+            assert line is not None
+            announced = line.get("card", {})
+        assert announced == {"index": 1, "id": None, "name": None, "pci": None}
 
     def test_unknown_from_the_only_card_is_the_cards_fault(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1).call("*", 0, code=999))
@@ -471,29 +659,58 @@ class TestDriver:
         assert (state, ended) == ("no_devices", 70)
 
     @pytest.mark.parametrize(("code", "state"), [(1, "failed"), (9, "driver_not_loaded"), (18, "version_mismatch")])
-    @pytest.mark.parametrize(
-        "function", ["nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPowerUsage"]
-    )
-    def test_the_driver_goes_away_under_any_call(
-        self, nvml: NvmlStandin, nvidia: StartNvidia, function: str, code: int, state: str
+    @pytest.mark.parametrize("kept", [None, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"])
+    def test_the_driver_goes_away_for_every_card(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, kept: str | None, code: int, state: str
     ) -> None:
-        nvml.play(Scenario.healthy(2).call(function, code=code))
+        """F04: each says so, and none gives a figure, whatever else still answers."""
+        gone = Scenario.healthy(2).call("*", 0, code=code).call("*", 1, code=code)
+        if kept is not None:
+            gone.call("nvmlDeviceGetHandleByIndex_v2", code=0).call(kept, code=0)
+        nvml.play(gone)
         found, detail, _ = nvidia().failure()
         assert found == state
         assert f"({code})" in detail
 
-    @pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPowerUsage"])
-    def test_one_card_that_blames_the_driver_costs_no_other_its_figures(
-        self, nvml: NvmlStandin, nvidia: StartNvidia, function: str
+    @pytest.mark.parametrize("code", [1, 9, 12, 18])
+    @pytest.mark.parametrize("faulty", [(0,), (1,), (2,), (0, 1, 2)])
+    def test_one_figure_that_blames_the_driver_costs_itself_whatever_its_cards_position(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, faulty: tuple[int, ...], code: int
     ) -> None:
-        nvml.play(Scenario.healthy(3).call(function, 0, code=9))
+        """F04: all cards give other figures, so the driver is there."""
+        scenario = Scenario.healthy(3)
+        for index in faulty:
+            scenario.call("nvmlDeviceGetPowerUsage", index, code=code)
+        nvml.play(scenario)
         child = nvidia()
-        for _ in range(2):
-            readings = child.sample().readings
-            assert "DRIVER_NOT_LOADED (9)" in readings[0]["unhealthy"]
-            assert [readings[index]["power"] for index in (1, 2)] == [121_500, 122_500]
+        for sample in (child.sample(), child.sample()):
+            for index in range(3):
+                reading = sample.readings[index]
+                assert (reading["id"], reading["temperature"]) == (healthy_card(index)["uuid"], 40 + index)
+                if index in faulty:
+                    assert reading["power"] == "transient_driver_error"
+                    assert reading["unhealthy"] == f"power: {nvml_codes.named(code)}"
+                else:
+                    assert (reading["power"], reading["unhealthy"]) == (120_500 + 1000 * index, None)
         nvml.play(Scenario.healthy(3))
-        child.sample_where(lambda sample: sample.readings[0]["power"] == 120_500)
+        child.sample_where(lambda sample: all(one["unhealthy"] is None for one in sample.readings.values()))
+
+    @pytest.mark.parametrize("code", [1, 9, 12, 18])
+    @pytest.mark.parametrize("position", [0, 1, 2])
+    @pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "*"])
+    def test_one_card_that_blames_the_driver_costs_itself_whatever_its_position(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, function: str, position: int, code: int
+    ) -> None:
+        """F04: the same of the whole card."""
+        nvml.play(Scenario.healthy(3).call(function, position, code=code))
+        child = nvidia()
+        for sample in (child.sample(), child.sample()):
+            assert figures(sample, position) == absent("transient_driver_error")
+            assert f"({code})" in sample.readings[position]["unhealthy"]
+            others = {0, 1, 2} - {position}
+            assert {sample.readings[index]["unhealthy"] for index in others} == {None}
+        nvml.play(Scenario.healthy(3))
+        child.sample_where(lambda sample: sample.readings[position]["unhealthy"] is None)
 
     def test_unknown_from_every_card_is_the_drivers_fault(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(2))
@@ -503,6 +720,83 @@ class TestDriver:
         nvml.play(unknown)
         state, detail, _ = child.failure()
         assert (state, detail) == ("failed", "every card answers UNKNOWN (999)")
+
+    def test_unknown_from_every_card_that_is_read_is_the_drivers_fault(
+        self, nvml: NvmlStandin, nvidia: StartNvidia
+    ) -> None:
+        """F05: a card that was not to be touched says nothing for or against."""
+        nvml.play(Scenario.healthy(3).call("*", 1, code=999).call("*", 2, code=999))
+        state, detail, _ = nvidia("--skip", "index:0").failure()
+        assert (state, detail) == ("failed", "every card answers UNKNOWN (999)")
+
+    def test_unknown_from_all_but_one_is_theirs(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        nvml.play(Scenario.healthy(3).call("*", 0, code=999).call("*", 2, code=999))
+        sample = nvidia().sample()
+        assert [sample.readings[index]["unhealthy"] is None for index in range(3)] == [False, True, False]
+
+
+class TestCardsWithoutFigures:
+    """F05: a card that gives no figure is not well, says why, and does not flap."""
+
+    @pytest.mark.parametrize(
+        ("code", "reason"),
+        [
+            (15, "lost"),
+            (16, "lost"),
+            (4, "permission"),
+            (17, "permission"),
+            (10, "transient_driver_error"),
+            (20, "transient_driver_error"),
+            (27, "transient_driver_error"),
+        ],
+    )
+    @pytest.mark.parametrize("handle", [True, False])
+    def test_every_card(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, code: int, reason: str, *, handle: bool
+    ) -> None:
+        function = "nvmlDeviceGetHandleByIndex_v2" if handle else "*"
+        scenario = Scenario.healthy(2).call(function, 0, code=code).call(function, 1, code=code)
+        nvml.play(scenario if handle else scenario.call("nvmlDeviceGetHandleByIndex_v2", code=0))
+        child = nvidia()
+        for _ in range(5):
+            sample = child.sample()
+            for index in range(2):
+                assert figures(sample, index) == absent(reason)
+                assert f"({code})" in sample.readings[index]["unhealthy"]
+
+    @pytest.mark.parametrize("code", [4, 10, 999])
+    def test_a_card_that_answers_nothing_but_who_it_is(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
+    ) -> None:
+        scenario = Scenario.healthy(2).call("*", 1, code=code)
+        for function in ("HandleByIndex_v2", "UUID", "Name", "PciInfo_v3"):
+            scenario.call(f"nvmlDeviceGet{function}", 1, code=0)
+        nvml.play(scenario)
+        child = nvidia()
+        for tick in range(1, UNKNOWN_STRIKES + 3):
+            sample = child.sample()
+            lost = code == 999 and tick >= UNKNOWN_STRIKES
+            assert figures(sample, 1) == absent("lost" if lost else nvml_codes.reason(code))
+            assert f"({code})" in sample.readings[1]["unhealthy"]
+            assert sample.readings[1]["id"] == healthy_card(1)["uuid"]
+            assert sample.readings[0]["unhealthy"] is None
+
+    def test_a_card_that_has_no_figure_by_its_nature_is_well(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        nvml.play(Scenario(1).card(0, uuid="GPU-0", name="a card"))
+        reading = nvidia("--once").sample().readings[0]
+        assert (reading["id"], reading["power"], reading["unhealthy"]) == ("GPU-0", "unsupported", None)
+
+    def test_a_handle_that_leads_nowhere_any_more_is_looked_up_again(
+        self, nvml: NvmlStandin, nvidia: StartNvidia
+    ) -> None:
+        nvml.play(Scenario.healthy(2))
+        child = nvidia()
+        child.sample()
+        nvml.play(Scenario.healthy(2).call("*", 1, code=2).call("nvmlDeviceGetHandleByIndex_v2", 1, code=0))
+        sample = child.sample_where(lambda sample: sample.readings[1]["unhealthy"] is not None)
+        assert sample.readings[1]["unhealthy"] == "no figure can be read: INVALID_ARGUMENT (2)"
+        nvml.play(Scenario.healthy(2))
+        child.sample_where(lambda sample: sample.readings[1]["power"] == 121_500)
 
 
 class TestBindingTraps:
@@ -548,6 +842,7 @@ class TestBindingTraps:
         monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryErrorCounter", lambda *_: 2)
         monkeypatch.setattr(pynvml, "nvmlGpmQueryDeviceSupport", refuse)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", refuse)
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetRemappedRows", refuse)
         collector = NvidiaCollector()
         collector.open()
         (card,) = collector.cards()

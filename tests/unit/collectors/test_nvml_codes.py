@@ -19,6 +19,10 @@ def test_reasons(codes: tuple[int, ...], reason: Reason) -> None:
     assert {code: nvml_codes.reason(code) for code in codes} == dict.fromkeys(codes, reason)
 
 
+def test_codes_of_a_card_in_good_health() -> None:
+    assert [code for code in range(1000) if nvml_codes.passes(code)] == [19, 21, 27]
+
+
 def test_a_code_blames_the_driver_or_the_card_or_neither() -> None:
     codes = [*range(1, 31), 999]
     assert [code for code in codes if nvml_codes.blames_driver(code)] == [1, 9, 12, 18]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
+from collectors.contract import DriverSuspectedError
 from collectors.process import Selection, sample
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
@@ -90,19 +91,20 @@ class TestSample:
         written: list[bytes] = []
         gone = CollectorError(CollectorState.DRIVER_NOT_LOADED, "gone")
         with pytest.raises(CollectorError):
-            sample(Cards(healthy(0), gone), Selection(), written.append)
+            sample(Cards(gone, gone), Selection(), written.append)
         assert b'"reading"' in b"".join(written)
         assert b'"end"' not in b"".join(written)
 
-    def test_a_card_that_blames_the_driver_while_others_answer_costs_itself(self) -> None:
-        gone = CollectorError(CollectorState.DRIVER_NOT_LOADED, "card 1 says so")
-        lines = lines_of(Cards(healthy(0), gone, healthy(2)))
+    @pytest.mark.parametrize("position", [0, 1, 2])
+    def test_a_card_that_blames_the_driver_while_others_answer_costs_itself(self, position: int) -> None:
+        """F04: whichever is asked first."""
+        answers: list[Reading | Exception] = [healthy(index) for index in range(3)]
+        answers[position] = CollectorError(CollectorState.DRIVER_NOT_LOADED, "it says so")
+        lines = lines_of(Cards(*answers))
         readings = [line["reading"] for line in lines if "reading" in line]
-        assert [(r["power"], r["unhealthy"]) for r in readings if isinstance(r, dict)] == [
-            (1000, None),
-            ("transient_driver_error", "card 1 says so"),
-            (1000, None),
-        ]
+        said = [(r["power"], r["unhealthy"]) for r in readings if isinstance(r, dict)]
+        assert said.pop(position) == ("transient_driver_error", "it says so")
+        assert said == [(1000, None)] * 2
         assert lines[-1] == {"end": {"count": 3}}
 
     def test_cards_that_all_blame_the_driver_are_believed(self) -> None:
@@ -110,6 +112,20 @@ class TestSample:
         lost = Reading.unreadable(Card(2), Reason.LOST, "lost")
         with pytest.raises(CollectorError, match="card 0 says so"):
             lines_of(Cards(*gone, lost))
+
+    def test_a_suspicion_that_does_not_hold_leaves_the_card_as_it_was_read(self) -> None:
+        """F04: its identity, and why it has no figures."""
+        reading = Reading.unreadable(Card(1, "ID-1", "a card"), Reason.LOST, "its own fault")
+        suspected = DriverSuspectedError(CollectorState.FAILED, "every card says so", reading)
+        lines = lines_of(Cards(healthy(0), suspected))
+        (listed,) = (line["reading"] for line in lines[-2:-1])
+        assert isinstance(listed, dict)
+        assert (listed["id"], listed["power"], listed["unhealthy"]) == ("ID-1", "lost", "its own fault")
+
+    def test_a_card_that_may_not_be_read_is_not_a_driver_that_went_away(self) -> None:
+        refused = Reading.unreadable(Card(0), Reason.PERMISSION, "not allowed")
+        gone = CollectorError(CollectorState.DRIVER_NOT_LOADED, "card 1 says so")
+        assert lines_of(Cards(refused, gone))[-1] == {"end": {"count": 2}}
 
     def test_no_cards_is_no_sample(self) -> None:
         with pytest.raises(CollectorError) as caught:
