@@ -88,16 +88,20 @@ class Reading:
     unread_checks: Mapping[str, Reason] = field(default_factory=dict)
 
     @property
-    def answered(self) -> bool:
-        """Whether the card gave any figure at all."""
-        figures = (
+    def figures(self) -> tuple[Figure, ...]:
+        """All figures, in the order of the attributes."""
+        return (
             self.memory_total_bytes,
             self.memory_used_bytes,
             self.cores_percent,
             self.temperature_celsius,
             self.power_milliwatts,
         )
-        return any(not isinstance(figure, Reason) for figure in figures)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the card gave any figure at all."""
+        return any(not isinstance(figure, Reason) for figure in self.figures)
 
     @classmethod
     def unreadable(cls, card: Card, reason: Reason, unhealthy_reason: str) -> "Reading":
@@ -129,8 +133,8 @@ class Sample:
     """One successful round over all cards of one manufacturer.
 
     Attributes:
-        taken_at: Wall-clock time at which the round was complete, aware UTC.
-        started_monotonic_s: Monotonic time at which the round began; ages are counted from here.
+        taken_at: Wall-clock time of the moment at which the collector process began to read, aware UTC.
+        started_monotonic_s: Monotonic time of that same moment; ages are counted from here.
         duration_s: From the beginning of the round to its end.
         readings: One per card, in the library's order; ids are unique and never None.
     """

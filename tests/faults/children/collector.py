@@ -35,10 +35,10 @@ class Steady:
 
     def run(self, period_s: float) -> None:
         self.at_open()
-        self.say({"hello": {"v": 1, "manufacturer": self.manufacturer, "pid": os.getpid()}})
+        self.say({"hello": {"v": 2, "manufacturer": self.manufacturer, "pid": os.getpid()}})
         while True:
             self.tick += 1
-            self.say({"begin": {}})
+            self.say({"begin": {"monotonic": time.monotonic(), "wall": time.time()}})
             self.at_begin()
             count = self.count()
             for index in range(count):

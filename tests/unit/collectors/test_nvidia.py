@@ -47,7 +47,7 @@ class TestHealthyCards:
     def test_the_first_line_says_who_speaks(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1))
         child = nvidia()
-        assert child.line() == {"hello": {"v": 1, "manufacturer": "nvidia", "pid": child.process.pid}}
+        assert child.line() == {"hello": {"v": 2, "manufacturer": "nvidia", "pid": child.process.pid}}
 
     def test_identity_is_announced_once_it_is_known(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1))

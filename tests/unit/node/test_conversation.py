@@ -1,6 +1,7 @@
 """The order in which a collector process may speak."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import pytest
 
@@ -19,50 +20,52 @@ def read(index: int) -> Read:
 
 
 HELLO = Hello("nvidia")
+BEGIN = Begin(100.0, datetime(2026, 8, 12, 9, 0, tzinfo=UTC))
+NOW_S = 200.0
 
 
 def after(*lines: Line, skipped: Sequence[int] = ()) -> Conversation:
-    talk = Conversation("nvidia", skipped)
+    talk = Conversation("nvidia", skipped, started_s=90.0)
     for line in lines:
-        talk.accept(line)
+        talk.accept(line, NOW_S)
     return talk
 
 
 def test_two_samples() -> None:
-    one = (Begin(), announced(0), read(0), announced(1), read(1), End(2))
+    one = (BEGIN, announced(0), read(0), announced(1), read(1), End(2))
     talk = after(HELLO, *one, *one)
     assert talk.phase is Phase.RESTING
     assert talk.announced is None
 
 
 def test_the_announced_card_is_the_one_being_read() -> None:
-    talk = after(HELLO, Begin(), announced(4))
+    talk = after(HELLO, BEGIN, announced(4))
     assert talk.phase is Phase.READING
     assert talk.announced == Card(4)
 
 
 def test_failing_is_always_in_order() -> None:
     failed = Failed(CollectorState.FAILED, "x")
-    for lines in ((), (HELLO,), (HELLO, Begin()), (HELLO, Begin(), announced(0)), (HELLO, Begin(), End(0))):
+    for lines in ((), (HELLO,), (HELLO, BEGIN), (HELLO, BEGIN, announced(0)), (HELLO, BEGIN, End(0))):
         after(*lines, failed)
 
 
 @pytest.mark.parametrize(
     "lines",
     [
-        (Begin(),),
+        (BEGIN,),
         (End(0),),
         (HELLO, HELLO),
         (HELLO, announced(0)),
         (HELLO, End(0)),
-        (HELLO, Begin(), Begin()),
-        (HELLO, Begin(), read(0)),
-        (HELLO, Begin(), announced(0), announced(1)),
-        (HELLO, Begin(), announced(0), read(1)),
-        (HELLO, Begin(), announced(0), End(1)),
-        (HELLO, Begin(), announced(0), read(0), read(0)),
-        (HELLO, Begin(), announced(0), read(0), announced(0)),
-        (HELLO, Begin(), End(1), End(1)),
+        (HELLO, BEGIN, BEGIN),
+        (HELLO, BEGIN, read(0)),
+        (HELLO, BEGIN, announced(0), announced(1)),
+        (HELLO, BEGIN, announced(0), read(1)),
+        (HELLO, BEGIN, announced(0), End(1)),
+        (HELLO, BEGIN, announced(0), read(0), read(0)),
+        (HELLO, BEGIN, announced(0), read(0), announced(0)),
+        (HELLO, BEGIN, End(1), End(1)),
         (Hello("amd"),),
     ],
 )
@@ -74,7 +77,7 @@ def test_anything_out_of_order_is_refused(lines: tuple[Line, ...]) -> None:
 
 def test_a_skipped_card_must_not_be_touched() -> None:
     with pytest.raises(DocumentError, match="card 3"):
-        after(HELLO, Begin(), announced(3), skipped=[3])
+        after(HELLO, BEGIN, announced(3), skipped=[3])
 
 
 def test_each_phase_has_its_patience() -> None:

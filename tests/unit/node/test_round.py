@@ -1,9 +1,10 @@
 """From what one tick read to the readings of one sample."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from devicemanager.model.accelerator import Card, Reading, Reason
 from devicemanager.node.round import LOST, Unreached, anonymous, assemble, remember
+from devicemanager.rules.identity import NO_ORDER
 
 
 def read(index: int, card_id: str | None = None) -> Reading:
@@ -25,6 +26,7 @@ def sample(
     count: int | None,
     known_: Sequence[Card] = (),
     unreached: Unreached = LOST,
+    order: Mapping[int, str] = NO_ORDER,
 ) -> list[tuple[str | None, Reason | int]]:
     readings = assemble(
         {reading.card.index: reading for reading in read_},
@@ -32,8 +34,9 @@ def sample(
         count=count,
         known=known_,
         bus_addresses=(),
+        order=order,
         unreached=unreached,
-    )
+    ).readings
     return [(reading.card.id, reading.cores_percent) for reading in readings]
 
 
