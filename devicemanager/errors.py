@@ -8,6 +8,7 @@ they appear (``raise … from``); none of ours derives from a foreign class.
   * ``SettingsError`` - what the person running us must change; all problems at once, exit code 2
   * ``CollectorError`` - a vendor library as a whole cannot be used
   * ``DocumentError`` - bytes from a peer are not the document they should be
+  * ``ContainerOutdatedError`` - only a new container has what this program needs
   * ``FetchError`` - a peer could not be asked, or refused
   * ``OutputError`` - the answer could not be written to where it was wanted
 """
@@ -62,6 +63,10 @@ class CollectorError(DeviceManagerError):
 
 class DocumentError(DeviceManagerError):
     """Bytes that should be a known document are not. The message names the place and the fault."""
+
+
+class ContainerOutdatedError(DeviceManagerError):
+    """This container was made before what the program needs was there. The message says what, and what helps."""
 
 
 class FetchError(DeviceManagerError):
