@@ -61,7 +61,7 @@ class Record:
     def complete(self, tick: Round, count: int, addresses: Sequence[str]) -> None:
         """A tick has come to its end; ``count`` cards exist."""
         if self._count not in (None, count):  # an index may mean another card now
-            self._suspects.clear()
+            self._suspects.clear(before_s=tick.started_monotonic_s)
             self._order = NO_ORDER
         self._count = count
         if sample_rules.succeeded(tick.readings.values()):

@@ -173,6 +173,7 @@ def test_a_changed_count_ends_all_suspicions() -> None:
     desk = Desk()
     desk.good(0, 1, 2)
     desk.suspects.blame(Card(2), Reason.TIMEOUT, "x", desk.clock.s)
+    desk.clock.pass_s(PERIOD_S)
     desk.good(0, 1)
     assert not desk.suspects
 
