@@ -101,6 +101,23 @@ def assert_lost(card: Document) -> None:
     assert not set(FIGURES) & card.keys()
 
 
+def test_cards_that_moved_down_and_cannot_say_who_they_are_have_no_other_cards_ids(
+    nvidia: Start, nvml: NvmlStandin
+) -> None:
+    """F01: the same, and no card at all can say who it is."""
+    manager = nvidia(library(0, 1, 2))
+    manager.until(healthy(0, 1, 2))
+
+    nvml.play(nameless(nameless(library(1, 2), 0), 1))
+    seen = by_id(manager.until(lambda seen: "index:1" in by_id(seen)))
+
+    assert seen["index:0"]["temperature"] == temperature(1)
+    assert seen["index:1"]["temperature"] == temperature(2)
+    assert set(seen) == {uuid(0), uuid(1), uuid(2), "index:0", "index:1"}
+    for board in range(3):
+        assert_lost(seen[uuid(board)])
+
+
 def test_a_card_that_moved_down_and_cannot_say_who_it_is_has_no_other_cards_id(
     nvidia: Start, nvml: NvmlStandin
 ) -> None:
