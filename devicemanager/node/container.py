@@ -56,10 +56,13 @@ class ContainerWatch:
             ContainerOutdatedError: The driver is loaded, and library or device files have been lacking for long.
         """
         since_s: float | None = None
-        while self._holder.snapshot.sample is None:
+        while True:
+            await asyncio.sleep(self._look_every_s)  # first, because most containers have a sample by then
+            if self._holder.snapshot.sample is not None:
+                await asyncio.get_running_loop().create_future()  # what worked once was there from the beginning
+            driver = await self._seen(self._holder.snapshot.manufacturer)
             snapshot = self._holder.snapshot
-            driver = await self._seen(snapshot.manufacturer)
-            what = lacking(snapshot.collector.state, driver, ever_sampled=self._holder.snapshot.sample is not None)
+            what = lacking(snapshot.collector.state, driver, ever_sampled=snapshot.sample is not None)
             now_s = self._clock.monotonic()
             since_s = None if what is None else now_s if since_s is None else since_s
             if driver is not None and since_s is not None and now_s - since_s >= self._lacking_for_s:
@@ -69,9 +72,6 @@ class ContainerWatch:
                     "that it is made anew. If that does not help, let the container have them: the manufacturer's "
                     "runtime class, or the host mounts of the chart"
                 )
-            await asyncio.sleep(self._look_every_s)
-        await asyncio.get_running_loop().create_future()
-        raise AssertionError  # nobody completes it
 
     async def _seen(self, manufacturer: str) -> DriverFiles | None:
         try:

@@ -109,7 +109,7 @@ def container_watch(settings: CollectingSettings, holder: Holder) -> ContainerWa
     """What ends a server in a container that was made before the driver was loaded."""
 
     def files(name: str) -> DriverFiles | None:
-        known = registry.known(name)
+        known = registry.MANUFACTURERS.get(name)
         if known is None or known.kernel_module is None or known.device_node is None:
             return None
         node = DEV_ROOT / known.device_node
