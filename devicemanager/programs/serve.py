@@ -50,7 +50,11 @@ async def serve(settings: ServeSettings) -> int:
         log.warning("anonymous_access_allowed", address=settings.address)
     return await serve_until_told(
         listener,
-        {"supervisor": supervisor.run, "certificates": identity.follow},
+        {
+            "supervisor": supervisor.run,
+            "certificates": identity.follow,
+            "container": hardware.container_watch(settings, holder).run,
+        },
         shutdown,
         drain_s=settings.shutdown_timeout,
         log=log,
