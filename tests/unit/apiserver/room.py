@@ -26,7 +26,7 @@ from devicemanager.model.usage import (
     SourceState,
     UsageSample,
 )
-from devicemanager.serving.connection import Limits
+from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check, Probe
 from devicemanager.tls.certificates import Authority, PemPair

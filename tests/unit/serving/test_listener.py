@@ -11,7 +11,8 @@ import pytest
 from aiohttp import web
 
 from devicemanager.serving import memory
-from devicemanager.serving.connection import Connection, Limits
+from devicemanager.serving.connection import Connection
+from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from tests.tls_peers import (
     Logged,
