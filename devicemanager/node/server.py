@@ -25,7 +25,7 @@ from devicemanager.node.holder import Document, Holder
 from devicemanager.serving import probes
 from devicemanager.serving.log_rate import RateLimitedLog
 from devicemanager.serving.probes import Check, Probe
-from devicemanager.tls.validity import is_current
+from devicemanager.tls.validity import has_ended
 
 SNAPSHOT_PATH: Final = "/monitor/snapshot"
 
@@ -65,8 +65,8 @@ class ClientPolicy:
             return None
         if not certificate:
             return 401, "a client certificate is required"
-        if not is_current(certificate, now):
-            return 401, "the client certificate is not valid at this time"
+        if has_ended(certificate, now):
+            return 401, "the client certificate has ended"
         if self.allowed_names and self.allowed_names.isdisjoint(_names(certificate)):
             return 403, "the client certificate carries none of the allowed names"
         return None

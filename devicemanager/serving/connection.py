@@ -8,9 +8,9 @@ the request before it is answered and the answer is gone. What came meanwhile is
 Beside public names this module relies on five internals, which its tests pin: ``RequestHandler._request_count``
 grows when a request head is complete; ``finish_response`` is awaited once per request, from the finished answer
 until its last byte is handed to the transport; ``data_received`` is called with no bytes by aiohttp itself, to
-parse on; ``Application._make_request`` takes the class of request; ``Request._prepare_hook`` runs after the ``Server``
-header was added. No handler may read a request's body (none of ours does): it is read after the answer only, and
-thrown away.
+parse on; ``Application._make_request`` takes the class of request; ``Request._prepare_hook`` runs after the
+``Server`` header was added. No handler may read a request's body (none of ours does): it is read after the answer
+only, and thrown away.
 """
 
 import asyncio

@@ -98,8 +98,9 @@ class Listener:
         self._identity = identity
         self._log = log
         self._sockets: list[socket.socket] = []
-        self._verified = verified
         self._certificates = PeerCertificates(identity)
+        self._rated = RateLimitedLog(log, lambda: self._loop.time())
+        self._places = Places(self.limits, self._certificates.believed, verified, self._rated)
         self._under_way = UnderWay(self.limits)
         self._retiring = False
         self._stopped = asyncio.Event()
@@ -118,8 +119,6 @@ class Listener:
             OSError: An address cannot be listened on.
         """
         self._loop = asyncio.get_running_loop()
-        self._rated = RateLimitedLog(self._log, self._loop.time)
-        self._places = Places(self.limits, self._certificates.believed, self._verified, self._rated)
         self._runner = web.AppRunner(
             self._app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLEANUP_S
         )

@@ -32,7 +32,7 @@ class PeerCertificates:
     def ended(self, connection: Connection) -> bool:
         """Whether a certificate of the peer's chain was valid at the handshake, and is no more."""
         until = connection.certified_until
-        return until is not None and self._identity.now() > until
+        return until is not None and self._identity.now() >= until
 
 
 def handshake_refusal(error: OSError) -> tuple[int, str]:

@@ -1,7 +1,8 @@
-"""When a certificate that the handshake has verified is good, for connections that outlive it.
+"""When a certificate that the handshake has verified ends, for connections that outlive it.
 
-The handshake checks once. A connection that is kept for days goes on with a certificate that has ended meanwhile, so
-whoever believes what a peer has shown asks here, at each request.
+The handshake checks once. A connection that is kept for days goes on with a certificate that has ended meanwhile,
+so whoever believes what a peer has shown asks here, at each request. The beginning is the handshake's business
+alone: what was valid once becomes invalid by its end only, and not by a clock that is set back.
 """
 
 import ssl
@@ -10,15 +11,15 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 
-def is_current(certificate: Mapping[str, object], now: datetime) -> bool:
-    """Whether ``now`` lies within a certificate's validity; not when that cannot be read.
+def has_ended(certificate: Mapping[str, object], now: datetime) -> bool:
+    """Whether a certificate is no longer valid; also when it cannot be read until when it is.
 
     Args:
         certificate: As :meth:`ssl.SSLSocket.getpeercert` gives it.
         now: Aware UTC.
     """
-    begin, end = (_moment(str(certificate.get(name, ""))) for name in ("notBefore", "notAfter"))
-    return begin is not None and end is not None and begin <= now <= end
+    end = _moment(str(certificate.get("notAfter", "")))
+    return end is None or now >= end
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,6 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.serving import descriptors
-from devicemanager.serving.limits import KIB, MIB, Limits, VerifiedLimits
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
 from devicemanager.settings.worker import WorkerSettings
@@ -30,6 +29,7 @@ from devicemanager.worker.apiserver.authorization import AccessVerdicts, Authori
 from devicemanager.worker.apiserver.concurrency import Cap
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.front_proxy import FrontProxy
+from devicemanager.worker.apiserver.limits import DESCRIPTORS_RESERVED, LIMITS
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.registration import check_registration, parse_service
@@ -41,24 +41,6 @@ from devicemanager.worker.connected import ReadOptions, ReadSide, connected
 from devicemanager.worker.credentials import SERVICE_ACCOUNT, CredentialsSource, Kubeconfig, ServiceAccount
 from devicemanager.worker.direct_kubelets import KubeletAccess
 from devicemanager.worker.sources import Ages
-
-LIMITS: Final = Limits(
-    connections=448,  # more than the reads that may be under way: then it is those that are refused, with 429
-    connections_per_peer=64,
-    keepalive_s=120.0,  # the aggregator gives an idle connection up after 90 s, and should be the one to do so
-    response_s=60.0,
-    line_bytes=64 * KIB,
-    answers_bytes=24 * MIB,
-    verified=VerifiedLimits(
-        connections=768,  # a few API servers, each with a connection for every request under way
-        head_bytes=1 * MIB,  # what Go allows: each group of a user is a header of its own
-        headers=8192,
-        heads_cost=16 * MIB,
-    ),
-)
-
-DESCRIPTORS_RESERVED: Final = 3200
-"""For three pools of 1,024 connections to peers, and files that are read."""
 
 _RETRY_S: Final = 5.0
 """Between two attempts at what must succeed once: the first access review, the look at the APIService."""

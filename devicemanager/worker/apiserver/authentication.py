@@ -17,7 +17,7 @@ import structlog
 from devicemanager.clock import Clock
 from devicemanager.errors import DeviceManagerError, excerpt
 from devicemanager.serving.log_rate import RateLimitedLog
-from devicemanager.tls.validity import is_current
+from devicemanager.tls.validity import has_ended
 from devicemanager.worker.apiserver import reviews
 from devicemanager.worker.apiserver.identity import ANONYMOUS, User, authenticated
 from devicemanager.worker.apiserver.request_header import (
@@ -86,7 +86,7 @@ class Authenticator:
         name = common_name(certificate)
         if name is None or not trust.allows(name):
             raise UnauthorizedError(f"a client certificate names {excerpt(name or '', 64)!r}, which is not allowed")
-        if not is_current(certificate, self._clock.now()):
+        if has_ended(certificate, self._clock.now()):
             raise UnauthorizedError("the client certificate ended while its connection lived on")
         try:
             return user_from_headers(headers, trust)
@@ -146,4 +146,4 @@ def common_name(certificate: PeerCertificate) -> str | None:
 def is_front_proxy(certificate: PeerCertificate, trust: FrontProxyTrust | None, now: datetime) -> bool:
     """Whether a certificate, verified by the handshake, is the front proxy's at this moment."""
     name = common_name(certificate)
-    return trust is not None and name is not None and trust.allows(name) and is_current(certificate, now)
+    return trust is not None and name is not None and trust.allows(name) and not has_ended(certificate, now)
