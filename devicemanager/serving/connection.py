@@ -1,9 +1,8 @@
 """One accepted connection: aiohttp's protocol, with what aiohttp does not keep count of.
 
-aiohttp 3.14 knows neither how long a peer has been sending one request head, nor its total size; it parses up to 32
-requests ahead of their answers, reads on while an answer is not taken, and offers nothing to tell an idle
-connection from one in the middle of a request. So bytes are handed to its parser here, head by head: one only when
-the request before it is answered and the answer is gone. What came meanwhile is held, and no more is read.
+aiohttp 3.14 knows neither how long nor how large an unfinished request head is; it parses up to 32 requests ahead
+of their answers, and reads on while an answer is not taken. So bytes are handed to its parser here, head by head: one
+only when the request before it is answered and the answer is gone. What came meanwhile is held, and no more is read.
 
 Beside public names this module relies on five internals, which its tests pin: ``RequestHandler._request_count``
 grows when a request head is complete; ``finish_response`` is awaited once per request, from the finished answer
@@ -33,8 +32,9 @@ from devicemanager.tls.material import TrustedCAs
 LINGERING_S: Final = 1.0
 """How long a request body that nobody reads may keep its connection."""
 
-_LOOK_AGAIN_S: Final = 0.02
-"""Between two looks whether an answer is gone, while the next request waits for that. No event tells."""
+_FIRST_LOOK_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 1.0
+"""Between looks whether an answer is gone, while the next request waits; no event tells. Doubled each time."""
 
 
 class Connection(web.RequestHandler):
@@ -48,6 +48,7 @@ class Connection(web.RequestHandler):
         verified: Whether it takes up one of the places for peers with a verified certificate.
         open: Whether the handshake has succeeded.
         answered: Requests answered.
+        answer_bytes: Size of the last answer's body.
         since: When what the connection now does or waits for began; on the loop's clock.
         retiring: It closes after the response that is under way.
         head: What came since the last complete request head.
@@ -60,6 +61,7 @@ class Connection(web.RequestHandler):
         "_held",
         "_keeper",
         "_look_again",
+        "_pause_s",
         "_socket",
         "_wire",
         "answer_bytes",
@@ -112,6 +114,7 @@ class Connection(web.RequestHandler):
         self._wire: asyncio.Transport | None = None
         self._held = bytearray()
         self._look_again: asyncio.Handle | None = None
+        self._pause_s = _FIRST_LOOK_S
         self._body: StreamReader | None = None
         self._answer_ready = False
         self._closing = False
@@ -128,7 +131,7 @@ class Connection(web.RequestHandler):
 
     @property
     def untaken(self) -> bool:
-        """Whether the peer has not taken all that was sent: some of it is in this process or in the kernel."""
+        """Whether some of what was sent is still in this process or in the kernel."""
         wire = self._wire
         return wire is not None and (wire.get_write_buffer_size() > 0 or unacknowledged(wire) > 0)
 
@@ -190,9 +193,7 @@ class Connection(web.RequestHandler):
         self._wire = None  # with it go the buffers of TLS, however long this object is still referred to
         self._body = None
         self._held.clear()
-        if self._look_again is not None:
-            self._look_again.cancel()
-            self._look_again = None
+        self._look_no_more()
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -204,7 +205,7 @@ class Connection(web.RequestHandler):
 
     def _parse_on(self) -> None:
         """Parse what came, up to the end of one request; read no more from the socket while some of it is left."""
-        self._look_again = None
+        self._look_no_more()
         while self._held and not self._closing and not self.busy and not self.untaken:
             if self._body is not None and not self._body.is_eof():
                 self._discard()
@@ -217,17 +218,23 @@ class Connection(web.RequestHandler):
         else:
             self._wire.pause_reading()
             if not self.busy:
-                self._look_again = self._loop.call_later(_LOOK_AGAIN_S, self._parse_on)
+                self._look_again = self._loop.call_later(self._pause_s, self._parse_on)
+                self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def _look_no_more(self) -> None:
+        if self._look_again is not None:
+            self._look_again.cancel()
+            self._look_again = None
 
     def _discard(self) -> None:
-        """Hand over some of a body that nobody reads; aiohttp throws it away, for a second at most."""
-        piece = bytes(self._held[:READ_BUFFER_BYTES])
-        del self._held[: len(piece)]
+        """Hand over some of a body; aiohttp throws it away, for a second at most."""
+        piece, self._held = bytes(self._held[:READ_BUFFER_BYTES]), self._held[READ_BUFFER_BYTES:]
         super().data_received(piece)
 
     def _parse_head(self) -> bool:
         """Hand over more of a request head; False when it is beyond its limits."""
         self._body = None
+        self._pause_s = _FIRST_LOOK_S
         size, lines = self._keeper.head_limits(self)
         piece = self.head.next_piece(self._held, size)
         if not self.head.size:
@@ -262,7 +269,7 @@ class Connection(web.RequestHandler):
             self._answer_ready = False
             self.answered += 1
             self._body = None if request.content.is_eof() else request.content
-            if self._held:
+            if self._held and self._look_again is None:
                 self._look_again = self._loop.call_soon(self._parse_on)
 
     @override
@@ -284,9 +291,8 @@ class Connection(web.RequestHandler):
         return problem(status, reason)
 
     @override
-    def log_exception(self, *args: object, **kw: object) -> None:
-        error = kw.get("exc_info")
-        self._keeper.request_failed(str(args[0]), error if isinstance(error, BaseException) else None)
+    def log_exception(self, *args: object, **kw: BaseException | None) -> None:
+        self._keeper.request_failed(str(args[0]), kw.get("exc_info"))
 
     def _refuse_head(self) -> None:
         self._held.clear()

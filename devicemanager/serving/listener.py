@@ -27,7 +27,7 @@ from typing import Final
 from aiohttp import hdrs, web
 from structlog.typing import FilteringBoundLogger
 
-from devicemanager.serving import memory, sockets
+from devicemanager.serving import sockets
 from devicemanager.serving.admission import UnderWay
 from devicemanager.serving.connection import Connection
 from devicemanager.serving.limits import Limits
@@ -42,13 +42,10 @@ from devicemanager.tls.material import reason_of
 _SWEEP_S: Final = 1.0
 """How often deadlines are looked at; they are enforced at most this much late."""
 
-_GIVE_BACK_AFTER: Final = 64
-"""Connections that have gone since memory was last given back: they may have left some 4 MiB."""
-
 _ACCEPT_BATCH: Final = 4
 """Per turn of the loop, so that a newcomer gets several turns before newer ones of its peer push it out."""
 
-_ACCEPT_PAUSE_S: Final = 0.05
+_ACCEPT_PAUSE_S: Final = 0.01
 """After the kernel refused (no descriptors, no memory), before the next attempt: closing one takes a moment."""
 
 _TLS_SHUTDOWN_S: Final = 1.0
@@ -100,7 +97,7 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._certificates = PeerCertificates(identity)
         self._rated = RateLimitedLog(log, lambda: self._loop.time())
-        self._places = Places(self.limits, self._certificates.believed, verified, self._rated)
+        self._places = Places(self.limits, self._certificates, verified, self._rated)
         self._under_way = UnderWay(self.limits)
         self._retiring = False
         self._stopped = asyncio.Event()
@@ -202,9 +199,8 @@ class Listener:
             if not self._places.admit(address[0]):
                 accepted.close()
                 continue
-            connection = Connection(
-                self._server, self._places, accepted, address[0], self._identity.client_cas, self._loop
-            )
+            cas = self._identity.client_cas
+            connection = Connection(self._server, self._places, accepted, address[0], cas, self._loop)
             connection.retiring = self._retiring
             self._places.enter(connection)
             # The context of this very moment: the connection remembers whose certificates it accepts.
@@ -265,22 +261,7 @@ class Listener:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_s):
                     await self._stopped.wait()
-            self._look_after()
-
-    def _look_after(self) -> None:
-        for connection, late in self._places.overdue(self._loop.time()):
-            self._rated.write(logging.INFO, "connection_overdue", cause=late, peer=connection.peer)
-            self._places.give_up(connection)
-        self._places.check_verified()
-        for connection in list(self._places.connections):
-            if self._certificates.ended(connection):
-                self._rated.write(
-                    logging.INFO, "client_certificate_ended", cause="its validity is over", peer=connection.peer
-                )
-                connection.retire()
-        if self._places.gone >= _GIVE_BACK_AFTER:
-            self._places.gone = 0
-            memory.give_back()
+            self._places.look_after(self._loop.time())
 
     def _client_cas_dropped(self, dropped: frozenset[bytes]) -> None:
         """Close what rests on a CA that has left; in doubt, close."""

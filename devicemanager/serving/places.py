@@ -6,21 +6,29 @@ places, and takes them back from whoever has waited longest for its peer.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from devicemanager.errors import excerpt
+from devicemanager.serving import memory
 from devicemanager.serving.admission import Admission, admit, admit_verified, longest_waiting
 from devicemanager.serving.connection import Connection
 from devicemanager.serving.heads import UnfinishedHeads
 from devicemanager.serving.limits import Limits
 from devicemanager.serving.log_rate import RateLimitedLog
+from devicemanager.serving.peer_certificates import PeerCertificates
 
 PeerCertificate: TypeAlias = Mapping[str, object]
 """What the ssl module says of a certificate that it verified."""
 
 _LINES_BESIDE_HEADERS: Final = 2
 """The request line, and the empty one at the end."""
+
+_GIVE_BACK_AFTER: Final = 64
+"""Connections that have gone since memory was last given back: they may have left some 4 MiB."""
+
+_ROOM: Final = 16
+"""Connections that give way at once when the kernel has no room: as many newcomers may be waiting there."""
 
 _ANY_NUMBER: Final = 1 << 62
 
@@ -31,14 +39,13 @@ class Places:
     Attributes:
         limits: What peers may take up.
         connections: Those accepted and not gone yet, in the order of their acceptance.
-        gone: How many have gone since somebody set this to 0.
         emptied: Set while there is none.
     """
 
     def __init__(
         self,
         limits: Limits,
-        believed: Callable[[Connection], bool],
+        certificates: PeerCertificates,
         verified: Callable[[PeerCertificate], bool],
         rated: RateLimitedLog,
     ) -> None:
@@ -46,15 +53,15 @@ class Places:
 
         Args:
             limits: What peers may take up.
-            believed: Whether a peer's certificate, if it has shown one, is still good.
+            certificates: Says whether what a peer has shown is still good.
             verified: Whether a certificate is one of those that places are kept for.
             rated: Where it is said who gave way, and why.
         """
         self.limits = limits
         self.connections: dict[Connection, None] = {}
-        self.gone = 0
+        self._gone = 0
         self.emptied = asyncio.Event()
-        self._believed = believed
+        self._certificates = certificates
         self._verified = verified
         self._rated = rated
         self._heads: UnfinishedHeads[Connection] = UnfinishedHeads(limits)
@@ -74,25 +81,42 @@ class Places:
         self.emptied.clear()
 
     def make_room(self, cause: str) -> None:
-        """Have the longest waiting connection give way, for want of something that is not counted here."""
-        self._carry_out(Admission(admitted=True, gives_way=longest_waiting(self.connections), limit=cause))
+        """Have some of the longest waiting connections give way, for want of something that is not counted here."""
+        for _ in range(_ROOM):
+            self._carry_out(Admission(admitted=True, gives_way=longest_waiting(self.connections), limit=cause))
 
     def give_up(self, connection: Connection) -> None:
         """Take the place of a connection, and close it."""
         self.forget(connection)
         connection.abort()
 
-    def check_verified(self) -> None:
-        """Take the places of peers whose certificate is no longer one of those that places are kept for."""
-        for connection in self.connections:
+    def look_after(self, now: float) -> None:
+        """Close whatever is late at ``now``, on the loop's clock, or rests on a certificate that has ended.
+
+        A peer whose certificate is no longer one of those that places are kept for loses that place.
+        """
+        for connection in list(self.connections):
+            late = connection.overdue(now)
+            if late is not None:
+                self._rated.write(logging.INFO, "connection_overdue", cause=late, peer=connection.peer)
+                self.give_up(connection)
+                continue
             if connection.verified and not self._is_verified(connection):
                 connection.verified = False
+            if self._certificates.ended(connection):
+                self._rated.write(
+                    logging.INFO, "client_certificate_ended", cause="its validity is over", peer=connection.peer
+                )
+                connection.retire()
+        if self._gone >= _GIVE_BACK_AFTER:
+            self._gone = 0
+            memory.give_back()
 
     # What a connection tells its keeper.
 
     def opened(self, connection: Connection) -> None:
         """Take a connection whose handshake succeeded, unless its certificate is no longer believed."""
-        if not self._believed(connection):
+        if not self._certificates.believed(connection):
             connection.force_close()
         elif self.limits.verified is not None and self._is_verified(connection):
             admission = admit_verified(self.connections, self.limits)
@@ -104,7 +128,7 @@ class Places:
         if connection in self.connections:
             del self.connections[connection]
             self._heads.set(connection, 0, connection.peer, verified=connection.verified)
-            self.gone += 1
+            self._gone += 1
         if not self.connections:
             self.emptied.set()
 
@@ -147,13 +171,6 @@ class Places:
         """Say that answering failed, with the traceback."""
         cause = message if error is None else f"{type(error).__name__}: {excerpt(str(error))}"
         self._rated.write(logging.ERROR, "request_failed", cause=cause, exc_info=error)
-
-    def overdue(self, now: float) -> Iterable[tuple[Connection, str]]:
-        """Connections whose peers are late at ``now``, on the loop's clock, and with what."""
-        for connection in list(self.connections):
-            late = connection.overdue(now)
-            if late is not None:
-                yield connection, late
 
     def _is_verified(self, connection: Connection) -> bool:
         transport = connection.transport

@@ -61,10 +61,18 @@ def environment(more: Mapping[str, str]) -> dict[str, str]:
 class DeviceManager:
     """A running device manager."""
 
-    def __init__(self, flags: Sequence[str], more_environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self,
+        flags: Sequence[str],
+        more_environment: Mapping[str, str],
+        folder: Path,
+        descriptors: int | None = None,
+    ) -> None:
         self._log = folder / f"log-{len(list(folder.iterdir()))}"
         self._context = trusting_anyone()
         command = [sys.executable, "-P", "-m", "devicemanager.cli", "serve", "--secure-port=0", *flags]
+        if descriptors is not None:
+            command = ["/bin/sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, env=environment(more_environment), cwd=folder
@@ -171,8 +179,10 @@ def serving(folder: Path) -> Iterator[Serve]:
     """Gives a function that starts device managers; all are gone afterwards. For a fixture."""
     started: list[DeviceManager] = []
 
-    def serve(*flags: str, environment: Mapping[str, str] | None = None) -> DeviceManager:
-        started.append(DeviceManager(flags, environment or {}, folder))
+    def serve(
+        *flags: str, environment: Mapping[str, str] | None = None, descriptors: int | None = None
+    ) -> DeviceManager:
+        started.append(DeviceManager(flags, environment or {}, folder, descriptors))
         return started[-1]
 
     try:
