@@ -1,8 +1,8 @@
 """One accepted connection: aiohttp's protocol, with what aiohttp does not keep count of.
 
 aiohttp 3.14 knows neither how long nor how large an unfinished request head is; it parses up to 32 requests ahead
-of their answers, and reads on while an answer is not taken. So bytes are handed to its parser here, head by head: one
-only when the request before it is answered and the answer is gone. What came meanwhile is held, and no more is read.
+of their answers, and reads on while an answer is not taken. So bytes are handed to its parser here, head by head:
+one only when the request before it is answered and the answer is gone. What came meanwhile is held.
 
 Beside public names this module relies on five internals, which its tests pin: ``RequestHandler._request_count``
 grows when a request head is complete; ``finish_response`` is awaited once per request, from the finished answer
@@ -24,13 +24,10 @@ from typing_extensions import override
 
 from devicemanager.serving.heads import Head
 from devicemanager.serving.keeper import Keeper
-from devicemanager.serving.limits import READ_BUFFER_BYTES, WRITE_HIGH_BYTES
+from devicemanager.serving.limits import LINGERING_S, READ_BUFFER_BYTES, WRITE_HIGH_BYTES
 from devicemanager.serving.messages import HEAD_TOO_LARGE, problem, refusal_reason
 from devicemanager.serving.sockets import unacknowledged
 from devicemanager.tls.material import TrustedCAs
-
-LINGERING_S: Final = 1.0
-"""How long a request body that nobody reads may keep its connection."""
 
 _FIRST_LOOK_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 1.0
@@ -141,7 +138,8 @@ class Connection(web.RequestHandler):
         if not self.open:
             return None  # the handshake has its own deadline
         late_s = now - self.since
-        if late_s > limits.response_s and (self.busy or self.untaken):
+        under_way = self.busy and not self._answer_ready
+        if late_s > (limits.response_s if under_way else limits.take_s) and (self.busy or self.untaken):
             return "response not taken"
         if late_s > limits.head_s and not self.busy and (self.head.size or not self.answered):
             return "request head not complete"

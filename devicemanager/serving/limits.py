@@ -26,6 +26,9 @@ READ_BUFFER_BYTES: Final = 16 * KIB
 WRITE_HIGH_BYTES: Final = 16 * KIB
 """What may be unsent before whoever writes an answer waits."""
 
+LINGERING_S: Final = 1.0
+"""How long a request body that nobody reads may keep its connection."""
+
 _COPIES_OF_AN_ANSWER: Final = 2
 """Its body, and its encryption."""
 
@@ -63,7 +66,8 @@ class Limits:
         kept_for_probes: Of either number, as many may not have a request under way, unless it is a probe's.
         handshake_s: From the accepted connection to the end of the TLS handshake.
         head_s: From the end of the handshake, or the first byte of a later request, to the end of its head.
-        response_s: From a complete head to its answer, and from the answer until the peer has taken all of it.
+        response_s: From a complete head to its answer.
+        take_s: From the answer until the peer has taken all of it.
         keepalive_s: Between a response and the next request.
         head_bytes: Request line and all headers together.
         line_bytes: The request line, and any one header.
@@ -83,6 +87,7 @@ class Limits:
     handshake_s: float = 5.0
     head_s: float = 5.0
     response_s: float = 30.0
+    take_s: float = 30.0
     keepalive_s: float = 75.0
     head_bytes: int = 16 * KIB
     line_bytes: int = 8190

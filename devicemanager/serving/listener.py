@@ -46,7 +46,7 @@ _ACCEPT_BATCH: Final = 4
 """Per turn of the loop, so that a newcomer gets several turns before newer ones of its peer push it out."""
 
 _ACCEPT_PAUSE_S: Final = 0.01
-"""After the kernel refused (no descriptors, no memory), before the next attempt: closing one takes a moment."""
+"""After the kernel refused, before the next attempt: closing connections takes a moment."""
 
 _TLS_SHUTDOWN_S: Final = 1.0
 """How long a peer may take to answer our goodbye before its socket is closed."""
@@ -207,7 +207,7 @@ class Listener:
             self._handshakes.create_task(self._handshake(connection, accepted, self._identity.context))
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
-        """Make room, and try again in a moment; the newcomer waits in the kernel."""
+        """Make room, and try again in a moment."""
         self._rated.write(logging.ERROR, "accept_failed", cause=reason_of(error))
         if error.errno in sockets.OUT_OF_SOCKETS:
             self._places.make_room("no descriptor or memory for another connection")
@@ -223,8 +223,7 @@ class Listener:
         connection = request.protocol
         if not isinstance(connection, Connection) or connection.verified or request.path in PROBE_PATHS:
             return await self._respond(request)
-        peer = connection.peer
-        if not self._under_way.begin(peer):
+        if not self._under_way.begin(peer := connection.peer):
             self._places.request_refused(peer, "too many requests under way")
             response = problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests are being answered; try again")
             response.headers[hdrs.RETRY_AFTER] = "1"
@@ -256,7 +255,7 @@ class Listener:
     # Deadlines, memory, and CAs that leave.
 
     async def _sweep(self) -> None:
-        interval_s = min(_SWEEP_S, self.limits.head_s / 2, self.limits.response_s / 2)
+        interval_s = min(_SWEEP_S, self.limits.head_s / 2, self.limits.response_s / 2, self.limits.take_s / 2)
         while not self._stopped.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_s):

@@ -16,8 +16,8 @@ from devicemanager.demo.cluster import StandInCluster
 from devicemanager.serving.descriptors import MOST
 from devicemanager.tls.certificates import Authority
 from tests.e2e.device_manager import DeviceManager, Serve, trusting_anyone
-from tests.e2e.floods import Flood, chart_limit_bytes, peak_bytes, probe, request, unfinished_head, until
 from tests.e2e.test_worker import Worker, started
+from tests.floods import Flood, chart_limit_bytes, peak_bytes, probe, request, unfinished_head, until
 
 DEVICE_MANAGER = "deviceManager"
 WORKER = "worker"

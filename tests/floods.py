@@ -15,7 +15,7 @@ MIB: Final = 1024 * 1024
 PROBE_TIMEOUT_S: Final = 1.0
 """As the kubelet's default, which the chart keeps."""
 
-_VALUES: Final = Path(__file__).parents[2] / "charts" / "devicemanager" / "values.yaml"
+_VALUES: Final = Path(__file__).parents[1] / "charts" / "devicemanager" / "values.yaml"
 _NO_MORE_S: Final = 0.3
 """When nothing was taken for so long, nothing more will be."""
 
