@@ -67,10 +67,13 @@ class DeviceManager:
         more_environment: Mapping[str, str],
         folder: Path,
         program: Sequence[str] = ("-m", "devicemanager.cli"),
+        descriptors: int | None = None,
     ) -> None:
         self._log = folder / f"log-{len(list(folder.iterdir()))}"
         self._context = trusting_anyone()
         command = [sys.executable, "-P", *program, "serve", "--secure-port=0", *flags]
+        if descriptors is not None:
+            command = ["/bin/sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, env=environment(more_environment), cwd=folder
@@ -197,9 +200,14 @@ def serving(folder: Path) -> Iterator[Serve]:
     """
     started: list[DeviceManager] = []
 
-    def serve(*flags: str, environment: Mapping[str, str] | None = None, code: str | None = None) -> DeviceManager:
+    def serve(
+        *flags: str,
+        environment: Mapping[str, str] | None = None,
+        code: str | None = None,
+        descriptors: int | None = None,
+    ) -> DeviceManager:
         program = ("-m", "devicemanager.cli") if code is None else ("-c", code)
-        started.append(DeviceManager(flags, environment or {}, folder, program))
+        started.append(DeviceManager(flags, environment or {}, folder, program, descriptors))
         return started[-1]
 
     try:
