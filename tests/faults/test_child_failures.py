@@ -30,7 +30,7 @@ def answering(sample: Sample) -> list[int]:
 async def test_garbage_ends_the_process_and_keeps_the_cards_written(
     supervise: Supervise, mode: str, detail: str
 ) -> None:
-    async with supervise(mode, card_deadline_s=5.0) as run:  # a line of 100 MB takes a busy machine a while
+    async with supervise(mode, card_deadline_s=5.0) as run:  # a line of 10 MB takes a busy machine a while
         await run.holder.until(lambda: len(run.holder.samples) >= 2)
         status = run.holder.snapshot.collector
         assert status.state is CollectorState.FAILED
