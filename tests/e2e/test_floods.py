@@ -186,6 +186,7 @@ class TestDescriptors:
             assert raised(made.process.pid)
             with Flood(made.port) as flood:
                 await asyncio.to_thread(idle_connections, flood, 1400)
+                await asyncio.to_thread(until, lambda: probe(made.port, "127.0.3.1"))  # all are accepted
                 probes = [await asyncio.to_thread(probe, made.port, "127.0.3.1") for _ in range(10)]
         finally:
             await manager.__aexit__(None, None, None)
@@ -211,6 +212,7 @@ class TestDescriptors:
         assert line["connections"] <= 100
         with Flood(made.port) as flood:
             idle_connections(flood, 300)
+            until(lambda: probe(made.port, "127.0.3.1"))
             assert [probe(made.port, "127.0.3.1") for _ in range(10)] == [True] * 10
         assert made.events("accept_failed") == []
 
@@ -222,6 +224,7 @@ class TestDescriptors:
         with Flood(manager.port) as flood:
             idle_connections(flood, 100)
             until(lambda: manager.events("accept_failed"))
+            until(lambda: probe(manager.port, "127.0.3.1"))
             assert [probe(manager.port, "127.0.3.1") for _ in range(5)] == [True] * 5
 
         given_up = manager.events("connection_given_up")
@@ -234,9 +237,10 @@ def test_a_client_certificate_that_ends_on_a_kept_connection_is_no_longer_believ
     """S10: it was once good for as long as its connection."""
     authority = Authority.create("clients")
     authority.pem.write(tmp_path, "ca")
+    made = serve(SIMULATED, f"--client-ca-file={tmp_path / 'ca.crt'}")
+    made.event("server_listening")
     ends = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=8)
     authority.client("worker", now=ends - timedelta(days=1), days=1).write(tmp_path, "worker")
-    made = serve(SIMULATED, f"--client-ca-file={tmp_path / 'ca.crt'}")
     context = trusting_anyone()
     context.load_cert_chain(tmp_path / "worker.crt", tmp_path / "worker.key")
     with closing(http.client.HTTPSConnection("127.0.0.1", made.port, timeout=10, context=context)) as connection:
