@@ -16,7 +16,7 @@ import contextlib
 import socket
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from aiohttp import StreamReader, web
 from typing_extensions import override
@@ -28,8 +28,7 @@ from devicemanager.serving.messages import HEAD_TOO_LARGE, problem_unless_begun,
 from devicemanager.serving.sockets import unacknowledged
 from devicemanager.tls.material import TrustedCAs
 
-_FIRST_LOOK_S: Final = 0.01
-_LONGEST_PAUSE_S: Final = 1.0
+_FIRST_LOOK_S, _LONGEST_PAUSE_S = 0.01, 1.0
 """Between looks whether an answer is gone, while the next request waits; no event tells. Doubled each time."""
 
 
@@ -39,7 +38,7 @@ class Connection(web.RequestHandler):
     Attributes:
         peer: The peer's address.
         client_cas: Whose client certificates the handshake accepts.
-        certified: Whether the peer has shown a certificate, which those CAs then vouch for.
+        certified: Whether the peer has shown one, for which those CAs then vouch.
         certified_until: When the first certificate of its chain ends; None without one.
         verified: Whether it takes up one of the places for peers with a verified certificate.
         open: Whether the handshake has succeeded.
@@ -295,7 +294,6 @@ class Connection(web.RequestHandler):
         self._keeper.request_failed(str(args[0]), kw.get("exc_info"))
 
     def _refuse_head(self) -> None:
-        self._held.clear()
         self._keeper.request_refused(self.peer, "request head too large")
         cast("asyncio.Transport", self._wire).write(HEAD_TOO_LARGE)
         self.force_close()
