@@ -226,7 +226,7 @@ class TestAnswers:
                 for number in range(2):
                     one = await asyncio.to_thread(flood.open, f"127.0.0.{2 + number}")
                     assert one is not None
-                    await asyncio.to_thread(flood.push, one, request("/large") * 20)
+                    await asyncio.to_thread(flood.push, one, request("/large") * 150)
                 assert [await asyncio.to_thread(probe, port, "127.0.0.9") for _ in range(5)] == [True] * 5
 
         assert logged.events("connection_refused") == []
