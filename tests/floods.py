@@ -13,7 +13,7 @@ from tests.e2e.device_manager import trusting_anyone
 
 MIB: Final = 1024 * 1024
 PROBE_TIMEOUT_S: Final = 4.0
-"""More than the kubelet's second, as the machine may be busy, and less than any limit that frees a place by itself."""
+"""Longer than the kubelet's second, as machines are busy; shorter than what frees a place by itself."""
 
 _VALUES: Final = Path(__file__).parents[1] / "charts" / "devicemanager" / "values.yaml"
 _NO_MORE_S: Final = 0.3
