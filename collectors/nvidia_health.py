@@ -69,12 +69,13 @@ def _error_count(card: NvidiaCard) -> Any:
 
 
 def _memory_faults(card: NvidiaCard, errors: Any, rows: Any) -> tuple[str, ...]:
-    """What is wrong with the memory; the last answer while a query fails for a moment.
+    """What is wrong with the memory; the last answer while the query that decides fails for a moment.
 
     Where the card remaps rows, an error after which no remapping is pending or has failed was contained: it is a
     count, and the card goes on working. Where the card does not say, any error since the driver was loaded counts.
     """
-    if Reason.TRANSIENT_DRIVER_ERROR in (errors, rows):
+    asked = errors if isinstance(rows, Reason) and rows is not Reason.TRANSIENT_DRIVER_ERROR else rows
+    if asked is Reason.TRANSIENT_DRIVER_ERROR:
         return card.memory_faults
     faults = []
     if isinstance(rows, Reason):
@@ -118,6 +119,10 @@ def _failing_queries(card: NvidiaCard, answers: Mapping[str, Any]) -> list[str]:
 
 
 def _failure(card: NvidiaCard, query: str) -> int | None:
-    """The code with which a query failed; None for those that a card in good health gives too."""
-    code = next((card.codes[call] for call in _CALLS[query] if call in card.codes), None)
+    """The code with which a query failed; None for those that a card in good health gives too.
+
+    A call that the card does not support has not failed, whichever was asked last.
+    """
+    codes = (card.codes[call] for call in _CALLS[query] if call in card.codes)
+    code = next((code for code in codes if nvml_codes.reason(code) is Reason.TRANSIENT_DRIVER_ERROR), None)
     return None if code is None or nvml_codes.passes(code) else code

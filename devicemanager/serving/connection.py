@@ -44,6 +44,7 @@ class Connection(web.RequestHandler):
         open: Whether the handshake has succeeded.
         answered: Requests answered.
         answer_bytes: Size of the last answer's body.
+        begun: Whether the last request has come to its handler; until then it may still be given up.
         since: When what the connection now does or waits for began; on the loop's clock.
         retiring: It closes after the response that is under way.
         head: What came since the last complete request head.
@@ -62,6 +63,7 @@ class Connection(web.RequestHandler):
         "_wire",
         "answer_bytes",
         "answered",
+        "begun",
         "certified",
         "certified_until",
         "client_cas",
@@ -102,6 +104,7 @@ class Connection(web.RequestHandler):
         self.open = False
         self.answered = 0
         self.answer_bytes = 0
+        self.begun = False
         self.since = loop.time()
         self.retiring = False
         self.head = Head()
@@ -123,8 +126,8 @@ class Connection(web.RequestHandler):
 
     @property
     def waiting(self) -> bool:
-        """Whether it waits for its peer: in the handshake, for a request, or for an answer to be taken."""
-        return not self.busy or self._answer_ready or self.writing_paused
+        """Whether it waits: for its peer (the handshake, a request, an answer to be taken), or for its handler."""
+        return not (self.busy and self.begun) or self._answer_ready or self.writing_paused
 
     @property
     def untaken(self) -> bool:
@@ -250,6 +253,7 @@ class Connection(web.RequestHandler):
         super().data_received(piece)
         if whole := self._request_count > complete:
             self.head.clear()
+            self.begun = False
             self.since = self._loop.time()
         if begun or not whole:
             self._keeper.head_grew(self)

@@ -50,6 +50,14 @@ async def worker(stand_in_cluster: StandInCluster, tmp_path: Path) -> AsyncItera
         yield made
 
 
+def handshakes_begun_at_once(port: int, number: int) -> int:
+    """How many connections from one address, all there before the first handshake begins, are served."""
+    with Flood(port) as flood:
+        for _ in range(number):
+            flood.idle("127.0.0.1")
+        return sum(flood.ask(one) for one in flood.shake_hands())
+
+
 def unfinished_heads_on_800_connections(port: int) -> None:
     head = unfinished_head(960 * 1024)
     with Flood(port, send_buffer=262_144) as flood:
@@ -101,6 +109,12 @@ class TestMemory:
 
         assert peak_bytes(worker.process.pid) < chart_limit_bytes(WORKER)
         assert (await worker.ask("/livez")).status == 200
+
+
+@pytest.mark.asyncio
+async def test_connections_that_an_api_server_begins_at_once_are_all_served(worker: Worker) -> None:
+    """S01: limits for strangers hold for it too, until its handshake has shown its certificate."""
+    assert await asyncio.to_thread(handshakes_begun_at_once, worker.port, 96) == 96
 
 
 @pytest.mark.timeout(120)

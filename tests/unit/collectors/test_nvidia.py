@@ -9,6 +9,7 @@ import pytest
 
 from collectors import nvml_codes
 from collectors.nvidia import UNKNOWN_STRIKES, NvidiaCollector
+from collectors.nvidia_card import UNSUPPORTED_TICKS
 from collectors.nvidia_figures import MEMORY_FAILURES
 from collectors.nvidia_health import FAILURES
 from devicemanager.model.accelerator import Card, Reason
@@ -444,6 +445,28 @@ class TestHealth:
         assert any(isinstance(value, int) for value in figures(samples[-1], 1).values())
         nvml.play(Scenario.healthy(2))
         child.sample_where(lambda sample: sample.readings[1]["unhealthy"] is None)
+
+    @pytest.mark.parametrize("code", [10, 21, 999])
+    def test_an_error_count_that_never_answers_hides_no_row_that_could_not_be_remapped(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
+    ) -> None:
+        """F10: the rows decide where they are known."""
+        scenario = Scenario.healthy(1).card(0, remapped_failure=1)
+        nvml.play(scenario.call("nvmlDeviceGetMemoryErrorCounter", 0, code=code))
+        reading = nvidia("--once").sample().readings[0]
+        assert reading["unhealthy"] == "the remapping of a row of device memory failed"
+        assert reading["unread"] == {"ecc": "transient_driver_error"}
+
+    @pytest.mark.parametrize(("code", "named"), [(999, "UNKNOWN (999)"), (21, None)])
+    def test_a_call_that_is_not_supported_is_never_named_as_the_one_that_fails(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, code: int, named: str | None
+    ) -> None:
+        """F10: the older call is there on few cards, and asked for again only now and then."""
+        scenario = Scenario.healthy(1).call("nvmlDeviceGetTemperatureV", 0, code=code)
+        nvml.play(scenario.call("nvmlDeviceGetTemperature", 0, code=3))
+        child = nvidia()
+        said = {child.sample().readings[0]["unhealthy"] for _ in range(UNSUPPORTED_TICKS + 2)}
+        assert said == ({None, f"temperature keeps failing: {named}"} if named else {None})
 
     @pytest.mark.parametrize("code", [3, 4, 13, 19, 21, 27])
     def test_what_a_card_in_good_health_says_too_never_counts(
