@@ -102,9 +102,9 @@ def load(name: str, *, scenario: str | None = None) -> Collector:
     if scenario is not None:
         raise SettingsError([f"a scenario is for simulated cards, not for {name}"])
     if name == "nvidia":
-        from collectors.nvidia import NvidiaCollector
+        from collectors import nvidia
 
-        return NvidiaCollector()
+        return nvidia.collector()
     if _is_plugged_in(name):
         return _plugged_in(name)
     if name in MANUFACTURERS:

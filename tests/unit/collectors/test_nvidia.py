@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pynvml
 import pytest
 
-from collectors import nvml_codes
-from collectors.nvidia import UNKNOWN_STRIKES, NvidiaCollector
-from collectors.nvidia_figures import MEMORY_FAILURES
-from collectors.nvidia_health import FAILURES
+from collectors import nvidia as maker
+from collectors.base import AMBIGUOUS_STRIKES
+from collectors.device import KEPT_FAILURES
+from collectors.nvml_codes import CODES
+from collectors.query_failures import UNHEALTHY_FAILURES
 from devicemanager.model.accelerator import Card, Reason
 from tests.standins.child import CollectorChild, Line, ReadSample
 from tests.standins.nvml import GIB, MIB, NvmlStandin, Scenario, healthy_card
@@ -262,7 +263,7 @@ class TestMemoryVersions:
         seen = [newer]
         while seen[-1] != older:
             seen.append(child.sample().readings[0]["memoryUsed"])
-        assert [one for one in seen if one != newer] == [nvml_codes.reason(code)] * (MEMORY_FAILURES - 1) + [older]
+        assert [one for one in seen if one != newer] == [CODES.reason(code)] * (KEPT_FAILURES - 1) + [older]
         nvml.play(Scenario.healthy(1))
         child.sample_where(lambda sample: sample.readings[0]["memoryUsed"] == newer)
 
@@ -434,10 +435,10 @@ class TestHealth:
             scenario.call(function, 1, code=code)
         nvml.play(scenario)
         child = nvidia()
-        samples = [child.sample() for _ in range(FAILURES + 2)]
-        expected = f"{query} keeps failing: {nvml_codes.named(code)}"
+        samples = [child.sample() for _ in range(UNHEALTHY_FAILURES + 2)]
+        expected = f"{query} keeps failing: {CODES.named(code)}"
         assert [sample.readings[1]["unhealthy"] for sample in samples] == [
-            *[None] * (FAILURES - 1),
+            *[None] * (UNHEALTHY_FAILURES - 1),
             *[expected] * 3,
         ]
         assert all(sample.readings[0]["unhealthy"] is None for sample in samples)
@@ -453,14 +454,16 @@ class TestHealth:
         scenario = Scenario.healthy(1).call("nvmlDeviceGetPowerUsage", 0, code=code)
         nvml.play(scenario.call("nvmlDeviceGetMemoryErrorCounter", 0, code=code))
         child = nvidia()
-        assert [child.sample().readings[0]["unhealthy"] for _ in range(FAILURES + 2)] == [None] * (FAILURES + 2)
+        assert [child.sample().readings[0]["unhealthy"] for _ in range(UNHEALTHY_FAILURES + 2)] == [None] * (
+            UNHEALTHY_FAILURES + 2
+        )
 
     def test_failures_that_are_not_in_a_row_do_not_add_up(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         """F10: one answer in between begins the count anew."""
         failing = Scenario.healthy(1).call("nvmlDeviceGetPowerUsage", 0, code=10)
         nvml.play(failing)
         child = nvidia()
-        for _ in range(FAILURES):
+        for _ in range(UNHEALTHY_FAILURES):
             first = child.sample_where(lambda sample: sample.readings[0]["power"] == "transient_driver_error")
             assert first.readings[0]["unhealthy"] is None
             nvml.play(Scenario.healthy(1))
@@ -523,8 +526,8 @@ class TestLostCards:
     ) -> None:
         nvml.play(Scenario.healthy(3).call(function, 1, code=999))
         child = nvidia()
-        powers = [child.sample().readings[1]["power"] for _ in range(UNKNOWN_STRIKES)]
-        assert powers == ["transient_driver_error"] * (UNKNOWN_STRIKES - 1) + ["lost"]
+        powers = [child.sample().readings[1]["power"] for _ in range(AMBIGUOUS_STRIKES)]
+        assert powers == ["transient_driver_error"] * (AMBIGUOUS_STRIKES - 1) + ["lost"]
         nvml.play(Scenario.healthy(3))
         sample = child.sample_where(lambda sample: isinstance(sample.readings[1]["power"], int))
         assert sample.readings[1]["unhealthy"] is None
@@ -605,7 +608,7 @@ class TestLostCards:
     def test_unknown_from_the_only_card_is_the_cards_fault(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1).call("*", 0, code=999))
         child = nvidia()
-        powers = [child.sample().readings[0]["power"] for _ in range(UNKNOWN_STRIKES)]
+        powers = [child.sample().readings[0]["power"] for _ in range(AMBIGUOUS_STRIKES)]
         assert powers[-1] == "lost"
 
     def test_a_card_that_must_not_be_opened(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
@@ -689,7 +692,7 @@ class TestDriver:
                 assert (reading["id"], reading["temperature"]) == (healthy_card(index)["uuid"], 40 + index)
                 if index in faulty:
                     assert reading["power"] == "transient_driver_error"
-                    assert reading["unhealthy"] == f"power: {nvml_codes.named(code)}"
+                    assert reading["unhealthy"] == f"power: {CODES.named(code)}"
                 else:
                     assert (reading["power"], reading["unhealthy"]) == (120_500 + 1000 * index, None)
         nvml.play(Scenario.healthy(3))
@@ -773,10 +776,10 @@ class TestCardsWithoutFigures:
             scenario.call(f"nvmlDeviceGet{function}", 1, code=0)
         nvml.play(scenario)
         child = nvidia()
-        for tick in range(1, UNKNOWN_STRIKES + 3):
+        for tick in range(1, AMBIGUOUS_STRIKES + 3):
             sample = child.sample()
-            lost = code == 999 and tick >= UNKNOWN_STRIKES
-            assert figures(sample, 1) == absent("lost" if lost else nvml_codes.reason(code))
+            lost = code == 999 and tick >= AMBIGUOUS_STRIKES
+            assert figures(sample, 1) == absent("lost" if lost else CODES.reason(code))
             assert f"({code})" in sample.readings[1]["unhealthy"]
             assert sample.readings[1]["id"] == healthy_card(1)["uuid"]
             assert sample.readings[0]["unhealthy"] is None
@@ -843,7 +846,7 @@ class TestBindingTraps:
         monkeypatch.setattr(pynvml, "nvmlGpmQueryDeviceSupport", refuse)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", refuse)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetRemappedRows", refuse)
-        collector = NvidiaCollector()
+        collector = maker.collector()
         collector.open()
         (card,) = collector.cards()
         reading = collector.read(card)
