@@ -1,8 +1,8 @@
 """The collector that all makers share, on top of a :class:`collectors.device.VendorLibrary`.
 
 Every figure is read on its own and is a value or a reason. Handles are looked up once and kept, because a lookup
-opens the device. A handle is dropped with the device that it led to and looked up again at the next tick, so a device
-that comes back is found.
+opens the device. A handle is dropped with the device that it led to and looked up again at the next tick, so that
+devices come back by themselves.
 """
 
 from collections.abc import Callable, Iterator
