@@ -22,8 +22,8 @@ KEPT_FAILURES: Final = 3
 taken in its place."""
 
 Call = Callable[[Any], Any]
-"""Takes a handle, and returns what the library answers. Names of the vendor's module or library are looked up only
-within, where a missing one is caught."""
+"""Takes a handle and returns what the library answers: a Reason where a value says that there is none, None where
+there is none yet. Names of the vendor's module are looked up only within, where a missing one is caught."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class Device:
 
         Args:
             name: For people and for what is remembered.
-            calls: In order of preference. One that returns None has no answer yet. Any failure leads to the next.
+            calls: In order of preference. Any failure leads to the next, and so does None.
             keep: The calls differ in meaning, so they must not alternate: once the first has answered, another is
                 taken only when the first keeps failing, and left again when it answers.
 

@@ -212,6 +212,8 @@ class AcmeLibrary:
         total, used = (memory, memory) if isinstance(memory, Reason) else [1024 * kib for kib in memory]
         total, used = plausibility.bytes_pair(total, used)
         load = device.query("load", lambda handle: acme.average(handle), lambda handle: acme.load(handle))
+        if isinstance(load, Reason) and device.ask("split", lambda handle: acme.split(handle)) is True:
+            load = device.excuse("load", Reason.PARTITIONED)
         heat = device.query("heat", lambda handle: acme.heat(handle))
         draw = device.query("draw", lambda handle: acme.draw(handle))
         return {

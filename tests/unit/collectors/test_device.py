@@ -4,6 +4,7 @@ import pytest
 
 from collectors.device import KEPT_FAILURES, UNSUPPORTED_TICKS
 from collectors.query_failures import UNHEALTHY_FAILURES
+from devicemanager.model.accelerator import Reason
 from tests.standins import acme
 from tests.standins.acme import (
     BUSY,
@@ -106,6 +107,12 @@ class TestPreferredCalls:
         machine.script.cards[0]["average"] = 77
         assert machine.tick()[0]["cores"] == 77
 
+    def test_a_value_that_says_that_there_is_none_leads_to_the_next(self, machine: Machine) -> None:
+        machine.script.cards[0].update(average=Reason.INVALID_DATA)
+        assert machine.tick()[0]["cores"] == 10
+        machine.script.fail("load", 0, NO_SUCH_FIGURE)
+        assert (machine.tick()[0]["cores"], machine.tick()[0]["unhealthy"]) == ("invalid_data", None)
+
     @pytest.mark.parametrize(
         ("preferred", "plain", "reason"),
         [
@@ -172,6 +179,18 @@ class TestQueriesThatFail:
             assert machine.tick()[0]["unhealthy"] is None
             machine.script.fail("draw", 0, OK)
             assert machine.tick()[0]["unhealthy"] is None
+
+    def test_a_query_whose_failure_the_maker_explains_has_not_failed(self, machine: Machine) -> None:
+        machine.script.cards[0]["split"] = True
+        machine.script.fail("load", 0, FAILED)
+        readings = machine.ticks(UNHEALTHY_FAILURES + 1)
+        assert {(one[0]["cores"], one[0]["unhealthy"]) for one in readings} == {("partitioned", None)}
+
+    def test_what_is_asked_beside_the_queries_does_not_count(self, machine: Machine) -> None:
+        machine.script.fail("load", 0, FORBIDDEN)
+        machine.script.fail("split", 0, FAILED)
+        readings = machine.ticks(UNHEALTHY_FAILURES + 1)
+        assert {(one[0]["cores"], one[0]["unhealthy"]) for one in readings} == {("permission", None)}
 
     def test_faults_are_listed_checks_first(self, machine: Machine) -> None:
         machine.script.cards[0]["cracks"] = 3
