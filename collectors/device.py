@@ -216,8 +216,8 @@ class Device:
                 continue
             if not isinstance(answer, Reason):
                 self.failures.record(name, None)
-                if keep:
-                    self._keep_to(name, position)
+                if keep and position == 0:
+                    self._preferred[name] = 0
                 return answer
             waits = position == 0 and self._waits_for_preferred(name)
             if waits or answer is not Reason.UNSUPPORTED:
@@ -239,12 +239,6 @@ class Device:
             DeviceLostError: The device is lost.
         """
         return self._call(name, 0, call)[0]
-
-    def _keep_to(self, name: str, position: int) -> None:
-        if position == 0:
-            self._preferred[name] = 0
-        else:
-            self._preferred.pop(name, None)
 
     def _waits_for_preferred(self, name: str) -> bool:
         """Whether the first call of a query, which just failed, answered so recently that it is waited for."""

@@ -232,6 +232,19 @@ class TestLostDevices:
             machine.script.fail(name, 0, NOBODY_KNOWS)
         assert machine.tick()[0]["power"] != "lost", "one answer begins the count anew"
 
+    def test_a_card_with_ambiguous_codes_is_looked_up_again(self, machine: Machine) -> None:
+        machine.script.fail("*", 0, NOBODY_KNOWS)
+        for name in ("handle", "free", "uuid"):
+            machine.script.fail(name, 0, OK)
+        machine.ticks(3)
+        assert (machine.times("handle", 0), machine.times("free", 0)) == (3, 3)
+
+    def test_strikes_of_one_card_are_not_those_of_another_at_its_index(self, machine: Machine) -> None:
+        machine.script.fail("handle", 0, NOBODY_KNOWS)
+        machine.ticks(AMBIGUOUS_STRIKES)
+        machine.script.cards.append(acme.healthy_card(2))
+        assert machine.tick()[0]["power"] == "transient_driver_error"
+
 
 class TestWithoutFigures:
     @pytest.fixture

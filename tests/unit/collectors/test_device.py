@@ -140,6 +140,15 @@ class TestPreferredCalls:
         machine.script.codes.clear()
         assert machine.tick()[0]["memoryUsed"] == MIB
 
+    def test_failures_of_a_preferred_call_that_are_not_in_a_row_do_not_add_up(self, machine: Machine) -> None:
+        """F07: one answer in between begins the count anew."""
+        machine.tick()
+        for _ in range(KEPT_FAILURES):
+            machine.script.fail("memory_exact", 0, FAILED)
+            assert machine.tick()[0]["memoryUsed"] == "transient_driver_error"
+            machine.script.codes.clear()
+            assert machine.tick()[0]["memoryUsed"] == MIB
+
     @pytest.mark.parametrize("code", [FORBIDDEN, NOBODY_KNOWS])
     def test_one_failure_at_the_first_tick_does_not_settle_the_choice(self, machine: Machine, code: int) -> None:
         """F07: nothing was said before that the other call could contradict."""
