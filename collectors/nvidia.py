@@ -73,16 +73,7 @@ class NvidiaCollector:
             reading = Reading.unreadable(known.identity, fault.reason, fault.what)
             known.drop_handle()
             return reading
-        reading = Reading(
-            identity,
-            figures.memory_total_bytes,
-            figures.memory_used_bytes,
-            figures.cores_percent,
-            figures.temperature_celsius,
-            figures.power_milliwatts,
-            health.reason,
-            health.unread,
-        )
+        reading = Reading(identity, figures, health.reason, health.unread)
         if not reading.answered:
             return self._without_figures(known, reading)
         known.strikes = 0
@@ -141,7 +132,7 @@ class NvidiaCollector:
             if nvml_codes.blames_driver(code):
                 verdict = nvml_codes.verdict(code, f"card {known.index}: {call}")
                 raise DriverSuspectedError(verdict.state, verdict.detail, reading)
-        faults = set(reading.figures) - _NO_FAULT
+        faults = set(reading.figures.reasons) - _NO_FAULT
         if nvml_codes.UNKNOWN in known.codes.values() and faults == {Reason.TRANSIENT_DRIVER_ERROR}:
             return self._strike(known, reading.card)
         anonymous = reading.card == Card(known.index)

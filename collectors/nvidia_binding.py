@@ -31,6 +31,8 @@ _USED: Final = (
     "nvmlDeviceGetTemperatureV",
     "nvmlDeviceGetTemperature",
     "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
     "nvmlDeviceGetMemoryErrorCounter",
     "nvmlDeviceGetRemappedRows",
     "nvmlDeviceGetMigMode",

@@ -4,12 +4,12 @@ Any failure of a preferred call leads to the older one, unless it says that the 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from collectors.nvidia_card import NvidiaCard
 from collectors.nvidia_gpm import GpmUtilization
-from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.figures import Figure, Figures
+from devicemanager.model.reasons import Reason
 from devicemanager.rules import plausibility
 
 MEMORY_FAILURES: Final = 3
@@ -18,15 +18,20 @@ MEMORY_FAILURES: Final = 3
 _GPU_SENSOR: Final = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """One card's figures in one tick; units as in :class:`devicemanager.model.accelerator.Reading`."""
-
-    memory_total_bytes: Figure
-    memory_used_bytes: Figure
-    cores_percent: Figure
-    temperature_celsius: Figure
-    power_milliwatts: Figure
+_CLOCK_REDUCTIONS: Final = (
+    "gpu_idle",
+    "applications_clocks_setting",
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal_slowdown",
+    "hw_thermal_slowdown",
+    "hw_power_brake_slowdown",
+    "display_clocks_setting",
+    "board_limit",
+    "reliability",
+)
+"""The bits of the library's mask from the lowest, in the words of ``nvidia-smi``."""
 
 
 def read(card: NvidiaCard, monotonic_s: Callable[[], float]) -> Figures:
@@ -36,13 +41,20 @@ def read(card: NvidiaCard, monotonic_s: Callable[[], float]) -> Figures:
         CardFaultError: The card is lost.
     """
     total, used = _memory(card)
-    cores = _cores(card, monotonic_s)
-    temperature = _temperature(card)
-    power = card.ask("power", lambda nvml, handle: nvml.nvmlDeviceGetPowerUsage(handle))
-    return Figures(total, used, cores, plausibility.celsius(temperature), plausibility.milliwatts(power))
+    return plausibility.reading(
+        {
+            "memory_total": total,
+            "memory_used": used,
+            "compute_utilization": _compute(card, monotonic_s),
+            "temperature": _temperature(card),
+            "power_usage": card.ask("power", lambda nvml, handle: nvml.nvmlDeviceGetPowerUsage(handle)),
+            "power_limit": card.ask("limit", lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
+            "clock_reduction_reasons": _clock_reductions(card),
+        }
+    )
 
 
-def _memory(card: NvidiaCard) -> tuple[Figure, Figure]:
+def _memory(card: NvidiaCard) -> tuple[Any, Any]:
     """Total and used.
 
     The older call counts the driver's reserve as used, so the two must not alternate: a card that has answered the
@@ -52,7 +64,7 @@ def _memory(card: NvidiaCard) -> tuple[Figure, Figure]:
     info = card.ask("memory_v2", lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2))
     if not isinstance(info, Reason):
         card.memory_version, card.memory_failures = 2, 0
-        return plausibility.bytes_pair(info.total, info.used)
+        return info.total, info.used
     if card.memory_version == 2:
         card.memory_failures += 1
         if card.memory_failures < MEMORY_FAILURES:
@@ -62,17 +74,17 @@ def _memory(card: NvidiaCard) -> tuple[Figure, Figure]:
         why = info if older is Reason.UNSUPPORTED else older
         return why, why
     card.memory_version = 1
-    return plausibility.bytes_pair(older.total, older.used)
+    return older.total, older.used
 
 
-def _cores(card: NvidiaCard, monotonic_s: Callable[[], float]) -> Figure:
+def _compute(card: NvidiaCard, monotonic_s: Callable[[], float]) -> Any:
     average = _gpm(card, monotonic_s)
     if average is not None and not isinstance(average, Reason):
         return _whole_percent(average)
     rates = card.ask("utilization", lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle))
     if rates is Reason.UNSUPPORTED:
-        return _why_no_cores(card, average)
-    return rates if isinstance(rates, Reason) else plausibility.percent(rates.gpu)
+        return _why_no_utilization(card, average)
+    return rates if isinstance(rates, Reason) else rates.gpu
 
 
 def _gpm(card: NvidiaCard, monotonic_s: Callable[[], float]) -> Any:
@@ -88,7 +100,7 @@ def _gpm(card: NvidiaCard, monotonic_s: Callable[[], float]) -> Any:
     return card.ask("gpm", card.gpm.percent)
 
 
-def _why_no_cores(card: NvidiaCard, average: Any) -> Reason:
+def _why_no_utilization(card: NvidiaCard, average: Any) -> Reason:
     """The parent of a partitioned card has no utilization of its own. A pending change of mode is none yet."""
     mode = card.ask("mig", lambda nvml, handle: nvml.nvmlDeviceGetMigMode(handle))
     if not isinstance(mode, Reason) and mode[0] == 1:
@@ -103,6 +115,23 @@ def _temperature(card: NvidiaCard) -> Any:
         return newer
     older = card.ask("temperature", lambda nvml, handle: nvml.nvmlDeviceGetTemperature(handle, _GPU_SENSOR))
     return newer if older is Reason.UNSUPPORTED else older
+
+
+def _clock_reductions(card: NvidiaCard) -> Any:
+    """Names of the bits that are set; drivers before 530 know only the older call.
+
+    A bit that has no name here is a reason all the same: ``other``.
+    """
+    mask = card.ask("clocks", lambda nvml, handle: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+    if isinstance(mask, Reason):
+        older = card.ask(
+            "clocks_older", lambda nvml, handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        )
+        mask = mask if older is Reason.UNSUPPORTED else older
+    if not isinstance(mask, int):
+        return mask
+    names = [name for bit, name in enumerate(_CLOCK_REDUCTIONS) if mask >> bit & 1]
+    return [*names, "other"] if mask >> len(_CLOCK_REDUCTIONS) else names
 
 
 def _whole_percent(average: float) -> Figure:

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from collectors import nvml_codes
 from collectors.nvidia_card import NvidiaCard
-from collectors.nvidia_figures import Figures
-from devicemanager.model.accelerator import Reason
+from devicemanager.model.figures import Figures
+from devicemanager.model.reasons import Reason
 
 FAILURES: Final = 3
 """Readings in a row in which a query must fail before the card counts as unhealthy. One answer ends it."""
@@ -92,10 +92,10 @@ def _memory_faults(card: NvidiaCard, errors: Any, rows: Any) -> tuple[str, ...]:
 
 def _answers(figures: Figures, errors: Any, rows: Any) -> dict[str, Any]:
     return {
-        "memory": figures.memory_total_bytes,
-        "utilization": figures.cores_percent,
-        "temperature": figures.temperature_celsius,
-        "power": figures.power_milliwatts,
+        "memory": figures["memory_total"],
+        "utilization": figures["compute_utilization"],
+        "temperature": figures["temperature"],
+        "power": figures["power_usage"],
         ECC: errors,
         REMAPPED_ROWS: rows,
     }
