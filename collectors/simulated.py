@@ -14,7 +14,8 @@ from typing import Final
 from collectors.scenario import Scenario, SimulatedCard, default_scenario, read_scenario
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, Reading, Reason
-from devicemanager.model.figures import BY_NAME, DeviceFigure, Figures
+from devicemanager.model.figures import BY_NAME
+from devicemanager.rules import plausibility
 
 _BYTES_PER_MIB: Final = 1 << 20
 _GOLDEN: Final = 0.618034
@@ -101,7 +102,7 @@ def _reading(index: int, card: SimulatedCard, now_s: float) -> Reading:
     load = card.load.at(now_s, index * _GOLDEN % 1.0)
     unhealthy = card.unhealthy is not None and card.unhealthy.covers(now_s)
     reduced = card.clock_reduction is not None and card.clock_reduction.covers(now_s)
-    values: dict[str, DeviceFigure] = {
+    values: dict[str, object] = {
         "memory_total": card.memory_mib * _BYTES_PER_MIB,
         "memory_used": int(card.memory_mib * _BYTES_PER_MIB * card.memory_used_percent.at(load) / 100),
         "compute_utilization": int(load),
@@ -111,6 +112,6 @@ def _reading(index: int, card: SimulatedCard, now_s: float) -> Reading:
         values[name] = int(span.at(load) * BY_NAME[name].quantity.wire_divisor)
     return Reading(
         Card(index, card.id, card.name),
-        Figures(**{**values, **card.absent}),
+        plausibility.reading({**values, **card.absent}),
         unhealthy_reason=card.unhealthy_reason if unhealthy else None,
     )

@@ -8,12 +8,10 @@ In a reading a figure is in the unit in which libraries give it (bytes, milliwat
 in the unit of the wire (MiB, watts).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
-
-from typing_extensions import override
 
 from devicemanager.model.reasons import Reason
 
@@ -256,6 +254,8 @@ SHOWN: Final = tuple((spec, spec.column) for spec in FIGURES if spec.column is n
 
 BY_NAME: Final[Mapping[str, FigureSpec]] = {spec.name: spec for spec in FIGURES}
 
+_PLACES: Final = {spec.name: place for place, spec in enumerate(FIGURES)}
+
 
 def unit_text(quantity: Quantity) -> str:
     """The unit of the wire and its rounding: ``, MiB, rounded up``; nothing for names."""
@@ -266,28 +266,42 @@ def unit_text(quantity: Quantity) -> str:
     return f", {quantity.wire_unit}" + (", truncated" if quantity.base_divisor > 1 else "")
 
 
-class Figures(Mapping[str, DeviceFigure]):
-    """Every figure of one device, by name: its value, or why it is absent. Immutable; the order is the table's.
+@dataclass(frozen=True, slots=True, init=False)
+class Figures:
+    """Every figure of one device, by name: its value, or why it is absent.
 
-    Args:
-        missing: Why those that are not given are absent.
-        values: By name.
-
-    Raises:
-        KeyError: The table has no such figure.
+    Attributes:
+        values: In the order of the table.
     """
 
-    __slots__ = ("_values",)
+    values: tuple[DeviceFigure, ...]
 
     def __init__(self, missing: Reason = Reason.NOT_REPORTED, /, **values: DeviceFigure) -> None:
-        self._values: dict[str, DeviceFigure] = dict.fromkeys(BY_NAME, missing)
-        self._values.update(values)
-        if len(self._values) != len(BY_NAME):
+        """Figures by name.
+
+        Args:
+            missing: Why those that are not given are absent.
+            values: By name.
+
+        Raises:
+            KeyError: The table has no such figure.
+        """
+        found = dict.fromkeys(BY_NAME, missing) | values
+        if len(found) != len(BY_NAME):
             raise KeyError(*(values.keys() - BY_NAME.keys()))
+        object.__setattr__(self, "values", tuple(found.values()))
+
+    def __getitem__(self, name: str) -> DeviceFigure:
+        """A figure by its name."""
+        return self.values[_PLACES[name]]
+
+    def keys(self) -> Iterable[str]:
+        """The names, in the order of the table; with them, ``**figures`` gives all."""
+        return BY_NAME.keys()
 
     def number(self, name: str) -> Figure:
         """A figure that is a number."""
-        value = self._values[name]
+        value = self[name]
         if isinstance(value, tuple):
             raise TypeError(f"{name} is no number")
         return value
@@ -295,33 +309,13 @@ class Figures(Mapping[str, DeviceFigure]):
     @property
     def measured(self) -> bool:
         """Whether any figure is there at all."""
-        return any(not isinstance(value, Reason) for value in self._values.values())
+        return any(not isinstance(value, Reason) for value in self.values)
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why those are absent that are, one for each, apart from those that are computed from others."""
-        values = ((BY_NAME[name], value) for name, value in self._values.items())
-        return tuple(value for spec, value in values if spec.share_of is None and isinstance(value, Reason))
-
-    @override
-    def __getitem__(self, name: str) -> DeviceFigure:
-        return self._values[name]
-
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    @override
-    def __len__(self) -> int:
-        return len(self._values)
-
-    @override
-    def __hash__(self) -> int:
-        return hash(tuple(self._values.values()))
-
-    @override
-    def __repr__(self) -> str:
-        return f"Figures({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+        pairs = zip(FIGURES, self.values, strict=True)
+        return tuple(value for spec, value in pairs if spec.share_of is None and isinstance(value, Reason))
 
 
 NOT_REPORTED: Final = Figures(Reason.NOT_REPORTED)

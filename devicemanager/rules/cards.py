@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from devicemanager.model.allocation import AllocatedCard, Allocation, Mode
-from devicemanager.model.figures import FIGURES, DeviceFigure, Figure, Figures, Scope
+from devicemanager.model.figures import BY_NAME, FIGURES, DeviceFigure, Figure, Figures, Scope
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import AcceleratorUsage, PeerSnapshot, SliceDevice, SliceUsage, SnapshotCard
 from devicemanager.rules import device_ids
@@ -49,7 +49,7 @@ def agreed(one: SnapshotCard, other: SnapshotCard) -> SnapshotCard:
 
     figures = {
         name: one.figures[name] if one.figures[name] == other.figures[name] else Reason.INVALID_DATA
-        for name in one.figures
+        for name in BY_NAME
     }
     return SnapshotCard(
         id=one.id,

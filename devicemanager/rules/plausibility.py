@@ -11,7 +11,7 @@ from typing import Final
 
 from devicemanager.model.figures import FIGURES, NAMES, DeviceFigure, Figures, FigureSpec, Names
 from devicemanager.model.reasons import Reason
-from devicemanager.rules.units import on_wire
+from devicemanager.rules.units import on_wire, percent_used
 
 CARDS_LIMIT: Final = 1024
 """More cards than any node has, partitions that count as cards included. As many fit the snapshot's 4 MiB."""
@@ -31,8 +31,11 @@ def reading(raw: Mapping[str, object]) -> Figures:
     Returns:
         Each figure if it is plausible. What is part of another figure (memory in use) is ``invalid_data`` too where
         it is more, or where that other one is not plausible; it stays where the other is absent for another reason.
+        What is computed from other figures is.
     """
-    return _checked(raw, published=False)
+    figures = _checked(raw, published=False)
+    computed = {spec.name: percent_used(*map(figures.number, spec.share_of)) for spec in FIGURES if spec.share_of}
+    return Figures(**{**figures, **computed})
 
 
 def published(raw: Mapping[str, object]) -> Figures:
@@ -40,7 +43,13 @@ def published(raw: Mapping[str, object]) -> Figures:
 
     What is computed from other figures is ``invalid_data`` where one of them is.
     """
-    return _checked(raw, published=True)
+    figures = _checked(raw, published=True)
+    doubtful = {
+        spec.name: Reason.INVALID_DATA
+        for spec in FIGURES
+        if spec.share_of and Reason.INVALID_DATA in [figures[name] for name in spec.share_of]
+    }
+    return Figures(**{**figures, **doubtful})
 
 
 def _checked(raw: Mapping[str, object], *, published: bool) -> Figures:
@@ -50,9 +59,6 @@ def _checked(raw: Mapping[str, object], *, published: bool) -> Figures:
     for spec in FIGURES:
         if spec.part_of is not None:
             found[spec.name] = _part(found[spec.name], found[spec.part_of])
-    for spec in FIGURES:
-        if spec.share_of is not None and Reason.INVALID_DATA in [found[name] for name in spec.share_of]:
-            found[spec.name] = Reason.INVALID_DATA
     return Figures(**found)
 
 

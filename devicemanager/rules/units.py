@@ -6,7 +6,7 @@ used where something is.
 
 from typing import Final
 
-from devicemanager.model.figures import FIGURES, DeviceFigure, Figure, Figures, FigureSpec
+from devicemanager.model.figures import FIGURES, Figure, Figures, FigureSpec
 from devicemanager.model.reasons import Reason
 
 _MIB: Final = 1 << 20
@@ -45,16 +45,13 @@ def on_wire(spec: FigureSpec, value: int) -> int:
 
 
 def published(figures: Figures) -> Figures:
-    """A reading's figures as the snapshot carries them: units of the wire, and what is computed from others."""
-    return Figures(**{spec.name: _published(spec, figures) for spec in FIGURES})
-
-
-def _published(spec: FigureSpec, figures: Figures) -> DeviceFigure:
-    if spec.share_of is not None:
-        part, whole = spec.share_of
-        return percent_used(figures.number(part), figures.number(whole))
-    value = figures[spec.name]
-    return on_wire(spec, value) if isinstance(value, int) else value
+    """A reading's figures in the units of the wire."""
+    return Figures(
+        **{
+            spec.name: on_wire(spec, value) if isinstance(value := figures[spec.name], int) else value
+            for spec in FIGURES
+        }
+    )
 
 
 def period_seconds(period_s: float) -> int:

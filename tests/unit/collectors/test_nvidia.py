@@ -848,8 +848,8 @@ class TestBindingTraps:
         (card,) = collector.cards()
         reading = collector.read(card)
         assert reading.card == Card(0, "GPU-0", "a card", None)
-        assert reading.power_milliwatts is Reason.UNSUPPORTED
-        assert reading.cores_percent is Reason.UNSUPPORTED
+        assert reading.figures["power_usage"] is Reason.UNSUPPORTED
+        assert reading.figures["compute_utilization"] is Reason.UNSUPPORTED
         assert reading.unhealthy_reason == "2 uncorrected ECC errors in device memory"
 
     def test_what_the_library_prints_is_kept_out_of_the_lines(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
