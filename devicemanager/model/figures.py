@@ -236,7 +236,7 @@ FIGURES: Final = (
     ),
     FigureSpec(
         name="clock_reduction_reasons",
-        description="Why the clocks are below their highest now, in the library's words; empty when nothing is",
+        description="What lowers the clocks now, in the library's words; empty when nothing does",
         quantity=NAMES,
         line_key="clockReductionReasons",
         snapshot_key="clockReductionReasons",

@@ -16,7 +16,7 @@ from tests.standins.child import CollectorChild, Line, ReadSample
 from tests.standins.nvml import GIB, MIB, NvmlStandin, Scenario, healthy_card
 
 StartNvidia = Callable[..., CollectorChild]
-FIGURES = ("memory", "memoryUsed", "cores", "temperature", "power")
+FIGURES = ("memory", "memoryUsed", "cores", "temperature", "power", "powerLimit", "clockReductionReasons")
 
 
 def figures(sample: ReadSample, index: int) -> dict[str, object]:
@@ -43,6 +43,8 @@ class TestHealthyCards:
             "cores": 11,
             "temperature": 41,
             "power": 121_500,
+            "powerLimit": 700_000,
+            "clockReductionReasons": [],
             "unhealthy": None,
             "unread": {},
         }
@@ -109,6 +111,7 @@ class TestOneFigureAtATime:
         [
             ("nvmlDeviceGetUtilizationRates", {"cores"}),
             ("nvmlDeviceGetPowerUsage", {"power"}),
+            ("nvmlDeviceGetEnforcedPowerLimit", {"powerLimit"}),
             ("nvmlDeviceGetMemoryErrorCounter", set()),
         ],
     )
@@ -137,7 +140,7 @@ class TestOneFigureAtATime:
         nvml.play(Scenario.healthy(1).call(function, 0, code=code))
         reading = nvidia("--once").sample().readings[0]
         assert {name for name in FIGURES if reading[name] == reason} == lost
-        assert all(isinstance(reading[name], int) for name in set(FIGURES) - lost)
+        assert all(isinstance(reading[name], int | list) for name in set(FIGURES) - lost)
         assert reading["unhealthy"] is None
         assert reading["unread"] == ({} if lost else {"ecc": reason})
 
@@ -167,6 +170,8 @@ class TestOneFigureAtATime:
             "cores": 0,
             "temperature": 35,
             "power": 11170,
+            "powerLimit": "unsupported",
+            "clockReductionReasons": "unsupported",
             "unhealthy": None,
             "unread": {"ecc": "unsupported"},
         }

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from collectors.scenario import (
+    SPANS,
     Load,
     Scenario,
     SimulatedCard,
@@ -185,9 +186,14 @@ def test_the_documentations_examples_are_scenarios(text: str) -> None:
 
 
 def test_the_documentation_names_every_key() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "simulated.md").read_text(encoding="utf-8")
-    keys = {*["count", "card", "cards", "fail", "manufacturer"], *(one.name for one in fields(SimulatedCard))}
-    keys -= {"unhealthy_reason"}
+    docs = Path(__file__).parents[3] / "docs"
+    page = "".join((docs / name).read_text(encoding="utf-8") for name in ("simulated.md", "figures.md"))
+    keys = {
+        *["count", "card", "cards", "fail", "manufacturer"],
+        *(one.name for one in fields(SimulatedCard)),
+        *(key for key, _ in SPANS.values()),
+    }
+    keys -= {"unhealthy_reason", "clock_reduction_reasons", "spans"}
     assert {key for key in keys if f"`{key}`" not in page} == set()
 
 
