@@ -32,6 +32,7 @@ _USED: Final = (
     "nvmlDeviceGetTemperature",
     "nvmlDeviceGetPowerUsage",
     "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetCurrentClocksThrottleReasons",
     "nvmlDeviceGetMemoryErrorCounter",
     "nvmlDeviceGetRemappedRows",

@@ -44,6 +44,8 @@ def expected(index: int) -> Mapping[str, Any]:
         "coresUtilization": 10 + index,
         "temperature": 40 + index,
         "powerUsage": 120 + index,
+        "powerLimit": 700,
+        "clockReductionReasons": [],
         "unhealthy": False,
         "absent": {},
     }

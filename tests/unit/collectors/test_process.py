@@ -331,6 +331,8 @@ def test_reasons_are_written_as_their_words() -> None:
         "cores": "lost",
         "temperature": "lost",
         "power": "lost",
+        "powerLimit": "lost",
+        "clockReductionReasons": "lost",
         "unhealthy": "gone",
         "unread": {},
     }
