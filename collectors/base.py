@@ -13,7 +13,9 @@ from collectors.codes import Fault
 from collectors.contract import DriverSuspectedError
 from collectors.device import Device, DeviceLostError, VendorLibrary
 from devicemanager.errors import CollectorError
-from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.accelerator import Card, CollectorState, Reading
+from devicemanager.model.figures import FIGURES
+from devicemanager.model.reasons import Reason
 from devicemanager.rules import plausibility
 
 AMBIGUOUS_STRIKES: Final = 3
@@ -21,6 +23,9 @@ AMBIGUOUS_STRIKES: Final = 3
 
 _NO_FAULT: Final = frozenset({Reason.UNSUPPORTED, Reason.PARTITIONED, Reason.REPORTED_ON_PRIMARY})
 """Reasons for which a device in good health may have no figure at all."""
+
+_UNSUPPORTED: Final = {spec.name: Reason.UNSUPPORTED for spec in FIGURES if spec.share_of is None}
+"""For what a maker's library has no call for."""
 
 T = TypeVar("T")
 
@@ -134,18 +139,10 @@ class LibraryCollector:
 
     def _read(self, device: Device) -> Reading:
         identity = device.identify()
-        figures = self._library.figures(device)
+        figures = plausibility.reading({**_UNSUPPORTED, **self._library.figures(device)})
         health = self._library.health(device)
-        return Reading(
-            card=identity,
-            memory_total_bytes=figures.get("memory_total_bytes", Reason.UNSUPPORTED),
-            memory_used_bytes=figures.get("memory_used_bytes", Reason.UNSUPPORTED),
-            cores_percent=figures.get("cores_percent", Reason.UNSUPPORTED),
-            temperature_celsius=figures.get("temperature_celsius", Reason.UNSUPPORTED),
-            power_milliwatts=figures.get("power_milliwatts", Reason.UNSUPPORTED),
-            unhealthy_reason="; ".join([*health.faults, *device.failures.faults()]) or None,
-            unread_checks=health.unread,
-        )
+        reasons = [*health.faults, *device.failures.faults()]
+        return Reading(identity, figures, "; ".join(reasons) or None, health.unread)
 
     def _without_figures(self, device: Device, reading: Reading) -> Reading:
         """A device that was asked for everything and gave no figure: because it has none, or by some fault.
@@ -160,7 +157,7 @@ class LibraryCollector:
                 raise self._suspected(code, f"card {device.index}: {asked}", reading)
             if fault is Fault.AMBIGUOUS:
                 ambiguous = code
-        faults = set(reading.figures) - _NO_FAULT
+        faults = set(reading.figures.reasons) - _NO_FAULT
         if ambiguous is not None and faults == {Reason.TRANSIENT_DRIVER_ERROR}:
             return self._strike(device, reading.card, ambiguous)
         anonymous = reading.card == Card(device.index)

@@ -11,7 +11,8 @@ from typing import Any, Final, Protocol
 from collectors.codes import ErrorCodes, Fault
 from collectors.pci_address import normalise
 from collectors.query_failures import QueryFailures
-from devicemanager.model.accelerator import Card, Figure, Reason
+from devicemanager.model.accelerator import Card
+from devicemanager.model.reasons import Reason
 
 UNSUPPORTED_TICKS: Final = 20
 """Ticks for which a call that is not supported is not made again: 5 minutes at the default period. Not for ever,
@@ -102,10 +103,11 @@ class VendorLibrary(Protocol):
         """Where the device is, as text or bytes in any usual spelling. Asked until it is known."""
         ...
 
-    def figures(self, device: "Device") -> Mapping[str, Figure]:
-        """Every figure, read by :meth:`Device.query`: attribute of Reading -> plausible value or reason.
+    def figures(self, device: "Device") -> Mapping[str, Any]:
+        """Every figure, read by :meth:`Device.query`: its name in the table -> raw value or reason.
 
-        A figure that is left out is ``unsupported``.
+        The table is :data:`devicemanager.model.figures.FIGURES`. Raw values are in the units of readings, and
+        checked by the caller. A figure that is left out is ``unsupported``.
         """
         ...
 

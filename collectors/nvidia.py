@@ -13,8 +13,7 @@ from collectors import nvidia_binding, nvml_codes
 from collectors.base import LibraryCollector
 from collectors.device import CallNames, Device, Health
 from collectors.nvidia_gpm import GpmBuffers, GpmUtilization
-from devicemanager.model.accelerator import Figure, Reason
-from devicemanager.rules import plausibility
+from devicemanager.model.reasons import Reason
 
 ECC: Final = "ecc"
 REMAPPED_ROWS: Final = "remapped_rows"
@@ -22,6 +21,21 @@ REMAPPED_ROWS: Final = "remapped_rows"
 _GPU_SENSOR: Final = 0
 _UNCORRECTED, _VOLATILE, _DRAM = 1, 0, 2
 _COUNT_LIMIT: Final = 1 << 32
+
+_CLOCK_REDUCTIONS: Final = (
+    "gpu_idle",
+    "applications_clocks_setting",
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal_slowdown",
+    "hw_thermal_slowdown",
+    "hw_power_brake_slowdown",
+    "display_clocks_setting",
+    "board_limit",
+    "reliability",
+)
+"""The bits of the library's mask from the lowest, in the words of ``nvidia-smi``."""
 
 
 def collector() -> LibraryCollector:
@@ -81,7 +95,7 @@ class NvidiaLibrary:
     def pci_address(self, handle: Any) -> Any:
         return self._nvml.nvmlDeviceGetPciInfo(handle).busId
 
-    def figures(self, device: Device) -> Mapping[str, Figure]:
+    def figures(self, device: Device) -> Mapping[str, Any]:
         nvml = self._nvml
         # The older call counts the driver's reserve as used.
         memory = device.query(
@@ -90,25 +104,41 @@ class NvidiaLibrary:
             lambda handle: nvml.nvmlDeviceGetMemoryInfo(handle),
             keep=True,
         )
-        absent = isinstance(memory, Reason)
-        total, used = (memory, memory) if absent else plausibility.bytes_pair(memory.total, memory.used)
-        cores = self._utilization(device)
+        total, used = (memory, memory) if isinstance(memory, Reason) else (memory.total, memory.used)
+        utilization = self._utilization(device)
         # The call with a version replaces one that is going away; drivers before it know only the other.
         temperature = device.query(
             "temperature",
             lambda handle: nvml.nvmlDeviceGetTemperatureV(handle, _GPU_SENSOR),
             lambda handle: nvml.nvmlDeviceGetTemperature(handle, _GPU_SENSOR),
         )
-        power = device.query("power", lambda handle: nvml.nvmlDeviceGetPowerUsage(handle))
         return {
-            "memory_total_bytes": total,
-            "memory_used_bytes": used,
-            "cores_percent": cores,
-            "temperature_celsius": plausibility.celsius(temperature),
-            "power_milliwatts": plausibility.milliwatts(power),
+            "memory_total": total,
+            "memory_used": used,
+            "compute_utilization": utilization,
+            "temperature": temperature,
+            "power_usage": device.query("power", lambda handle: nvml.nvmlDeviceGetPowerUsage(handle)),
+            "power_limit": device.query("power_limit", lambda handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
+            "clock_reduction_reasons": self._clock_reductions(device),
         }
 
-    def _utilization(self, device: Device) -> Figure:
+    def _clock_reductions(self, device: Device) -> Any:
+        """Names of the bits that are set; drivers before 530 know only the older call.
+
+        A bit that has no name here is a reason all the same: ``other``.
+        """
+        nvml = self._nvml
+        mask = device.query(
+            "clock_reductions",
+            lambda handle: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
+            lambda handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        )
+        if not isinstance(mask, int):
+            return mask
+        names = [name for bit, name in enumerate(_CLOCK_REDUCTIONS) if mask >> bit & 1]
+        return [*names, "other"] if mask >> len(_CLOCK_REDUCTIONS) else names
+
+    def _utilization(self, device: Device) -> Any:
         """The parent of a partitioned card has no utilization of its own. A pending change of mode is none yet."""
         nvml = self._nvml
         gpm = self._gpm(device)

@@ -15,8 +15,7 @@ from typing import Any, Final
 from collectors.base import LibraryCollector
 from collectors.codes import ErrorCodes, Fault
 from collectors.device import CallNames, Device, Health
-from devicemanager.model.accelerator import CollectorState, Figure, Reason
-from devicemanager.rules import plausibility
+from devicemanager.model.accelerator import CollectorState, Reason
 
 OK: Final = 0
 NO_SUCH_FIGURE: Final = -1
@@ -204,24 +203,23 @@ class AcmeLibrary:
     def pci_address(self, handle: Any) -> Any:
         return self.acme.address(handle)
 
-    def figures(self, device: Device) -> Mapping[str, Figure]:
+    def figures(self, device: Device) -> Mapping[str, Any]:
         acme = self.acme
         memory = device.query(
             "memory", lambda handle: acme.memory_exact(handle), lambda handle: acme.memory(handle), keep=True
         )
         total, used = (memory, memory) if isinstance(memory, Reason) else [1024 * kib for kib in memory]
-        total, used = plausibility.bytes_pair(total, used)
         load = device.query("load", lambda handle: acme.average(handle), lambda handle: acme.load(handle))
         if isinstance(load, Reason) and device.ask("split", lambda handle: acme.split(handle)) is True:
             load = device.excuse("load", Reason.PARTITIONED)
         heat = device.query("heat", lambda handle: acme.heat(handle))
         draw = device.query("draw", lambda handle: acme.draw(handle))
         return {
-            "memory_total_bytes": total,
-            "memory_used_bytes": used,
-            "cores_percent": plausibility.percent(load),
-            "temperature_celsius": plausibility.celsius(heat if isinstance(heat, Reason) else heat // 10),
-            "power_milliwatts": plausibility.milliwatts(draw if isinstance(draw, Reason) else draw * 1000),
+            "memory_total": total,
+            "memory_used": used,
+            "compute_utilization": load,
+            "temperature": heat if isinstance(heat, Reason) else heat // 10,
+            "power_usage": draw if isinstance(draw, Reason) else draw * 1000,
         }
 
     def health(self, device: Device) -> Health:

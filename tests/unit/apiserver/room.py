@@ -17,7 +17,8 @@ from typing_extensions import override
 
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
-from devicemanager.model.accelerator import Figure
+from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.figures import DeviceFigure
 from devicemanager.model.usage import (
     AcceleratorUsage,
     InstanceUsage,
@@ -49,6 +50,7 @@ from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from devicemanager.worker.apiserver.server import ApiServer, Parts
 from devicemanager.worker.apiserver.verdicts import Verdicts
 from devicemanager.worker.outcomes import Answer, Choose, ListOutcome, ListResult, NotFound, Outcome, Reader
+from tests import devices
 
 GROUPS = ("worker.gpustack.ai", "metrics.example.org")
 NOW = datetime(2026, 8, 12, 9, 15, 5, tzinfo=UTC)
@@ -77,20 +79,16 @@ class StillClock(Clock):
         self.monotonic_s += seconds
 
 
-def card(number: int = 1, **figures: Any) -> AcceleratorUsage:
+def card(number: int = 1, *, unhealthy: bool | Reason = False, **figures: DeviceFigure) -> AcceleratorUsage:
     """A card of 80 GiB, a quarter of it in use."""
-    values: dict[str, Any] = {
-        "memory_mib": 81920,
-        "memory_usage_mib": 20480,
-        "memory_utilization_percent": 25,
-        "cores_utilization_percent": 40,
-        "temperature_celsius": 51,
-        "power_usage_watts": 233,
-        "unhealthy": False,
-        **figures,
-    }
     return AcceleratorUsage(
-        id=f"GPU-{number}", manufacturer="nvidia", index=number, name="H100", mode="Exclusive", **values
+        id=f"GPU-{number}",
+        manufacturer="nvidia",
+        index=number,
+        name="H100",
+        mode="Exclusive",
+        figures=devices.published(**figures),
+        unhealthy=unhealthy,
     )
 
 

@@ -16,7 +16,7 @@ from tests.standins.child import CollectorChild, Line, ReadSample
 from tests.standins.nvml import GIB, MIB, NvmlStandin, Scenario
 
 StartNvidia = Callable[..., CollectorChild]
-FIGURES = ("memory", "memoryUsed", "cores", "temperature", "power")
+FIGURES = ("memory", "memoryUsed", "cores", "temperature", "power", "powerLimit", "clockReductionReasons")
 
 
 def figures(sample: ReadSample, index: int) -> dict[str, object]:
@@ -43,6 +43,8 @@ class TestHealthyCards:
             "cores": 11,
             "temperature": 41,
             "power": 121_500,
+            "powerLimit": 700_000,
+            "clockReductionReasons": [],
             "unhealthy": None,
             "unread": {},
         }
@@ -92,6 +94,7 @@ class TestOneFigureAtATime:
         [
             ("nvmlDeviceGetUtilizationRates", {"cores"}),
             ("nvmlDeviceGetPowerUsage", {"power"}),
+            ("nvmlDeviceGetEnforcedPowerLimit", {"powerLimit"}),
             ("nvmlDeviceGetMemoryErrorCounter", set()),
         ],
     )
@@ -115,7 +118,7 @@ class TestOneFigureAtATime:
         nvml.play(Scenario.healthy(1).call(function, 0, code=code))
         reading = nvidia("--once").sample().readings[0]
         assert {name for name in FIGURES if reading[name] == reason} == lost
-        assert all(isinstance(reading[name], int) for name in set(FIGURES) - lost)
+        assert all(isinstance(reading[name], int | list) for name in set(FIGURES) - lost)
         assert reading["unhealthy"] is None
         assert reading["unread"] == ({} if lost else {"ecc": reason})
 
@@ -145,6 +148,8 @@ class TestOneFigureAtATime:
             "cores": 0,
             "temperature": 35,
             "power": 11170,
+            "powerLimit": "unsupported",
+            "clockReductionReasons": "unsupported",
             "unhealthy": None,
             "unread": {"ecc": "unsupported"},
         }
@@ -319,6 +324,8 @@ class TestCompute:
             "cores": "partitioned",
             "temperature": 40,
             "power": 120_500,
+            "powerLimit": 700_000,
+            "clockReductionReasons": [],
         }
 
     def test_a_pending_change_of_mode_is_none_yet(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
@@ -431,6 +438,38 @@ class TestHealth:
         assert reading["temperature"] == 40
 
 
+class TestClockReductionReasons:
+    @pytest.mark.parametrize(
+        ("mask", "expected"),
+        [
+            (0, []),
+            (0x1, ["gpu_idle"]),
+            (0x4 | 0x8 | 0x40, ["sw_power_cap", "hw_slowdown", "hw_thermal_slowdown"]),
+            (0x400 | 0x800 | 1 << 40, ["reliability", "other"]),
+            (None, "unsupported"),
+        ],
+    )
+    def test_each_bit_of_the_librarys_mask_has_a_name(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, mask: int | None, expected: object
+    ) -> None:
+        nvml.play(Scenario.healthy(1).card(0, clocks=mask))
+        assert nvidia("--once").sample().readings[0]["clockReductionReasons"] == expected
+
+    def test_a_driver_before_the_call_was_renamed_answers_the_older_one(
+        self, nvml: NvmlStandin, nvidia: StartNvidia
+    ) -> None:
+        scenario = Scenario.healthy(1).card(0, clocks=0x20)
+        nvml.play(scenario.call("nvmlDeviceGetCurrentClocksEventReasons", code=13))
+        assert nvidia("--once").sample().readings[0]["clockReductionReasons"] == ["sw_thermal_slowdown"]
+
+    def test_a_card_that_refuses_says_why(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        scenario = Scenario.healthy(1).call("nvmlDeviceGetCurrentClocksEventReasons", code=4)
+        nvml.play(scenario.call("nvmlDeviceGetCurrentClocksThrottleReasons", code=4))
+        reading = nvidia("--once").sample().readings[0]
+        assert reading["clockReductionReasons"] == "permission"
+        assert reading["unhealthy"] is None
+
+
 class TestLostCards:
     @pytest.mark.parametrize("code", [15, 16, 28])
     def test_lost_before_the_start(self, nvml: NvmlStandin, nvidia: StartNvidia, code: int) -> None:
@@ -441,7 +480,7 @@ class TestLostCards:
         assert figures(sample, 1) == absent("lost")
         assert sample.readings[1]["unhealthy"].startswith("lost: ")
         assert f"({code})" in sample.readings[1]["unhealthy"]
-        assert all(isinstance(value, int) for index in (0, 2) for value in figures(sample, index).values())
+        assert all(isinstance(value, int | list) for index in (0, 2) for value in figures(sample, index).values())
 
     def test_lost_while_running_and_back(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(3))
@@ -569,7 +608,16 @@ class TestBindingTraps:
             "nvmlDeviceGetName": "a card",
         }.items():
             monkeypatch.setattr(pynvml, name, lambda *_, answer=answer: answer)
-        for name in ("PciInfo", "MemoryInfo", "UtilizationRates", "TemperatureV", "Temperature", "PowerUsage"):
+        memory_and_sensors = (
+            "PciInfo",
+            "MemoryInfo",
+            "UtilizationRates",
+            "TemperatureV",
+            "Temperature",
+            "PowerUsage",
+        )
+        clocks = ("CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
+        for name in (*memory_and_sensors, "EnforcedPowerLimit", *clocks):
             monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", refuse)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryErrorCounter", lambda *_: 2)
         monkeypatch.setattr(pynvml, "nvmlGpmQueryDeviceSupport", refuse)
@@ -580,8 +628,8 @@ class TestBindingTraps:
         (card,) = collector.cards()
         reading = collector.read(card)
         assert reading.card == Card(0, "GPU-0", "a card", None)
-        assert reading.power_milliwatts is Reason.UNSUPPORTED
-        assert reading.cores_percent is Reason.UNSUPPORTED
+        assert reading.figures["power_usage"] is Reason.UNSUPPORTED
+        assert reading.figures["compute_utilization"] is Reason.UNSUPPORTED
         assert reading.unhealthy_reason == "2 uncorrected ECC errors in device memory"
 
     def test_what_the_library_prints_is_kept_out_of_the_lines(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
