@@ -123,13 +123,14 @@ async def test_tables(front: Front) -> None:
         f"web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns\n"
         f"worker  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns"
     )
+    none = "  ".join(["<none>"] * 4)
     everywhere = await front.kubectl("get", "instancemetrics", "-A", "-o", "wide")
     assert masked(everywhere.out) == (
         "NAMESPACE  NAME  CPU  MEMORY  DISK  GPUS  GPU-UTIL  GPU-MEM  SAMPLE-AGE  "
         "NODE  INSTANCE-AGE  TEMP  POWER  POWER-LIMIT  CLOCK-REDUCTION  SOURCES\n"
-        f"default  web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-a  <none>  <none>  kubelet\n"
-        f"default  worker  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-b  <none>  <none>  kubelet\n"
-        f"team-a  llm  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-b  <none>  <none>  kubelet"
+        f"default  web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-a  Nm  {none}  kubelet\n"
+        f"default  worker  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-b  Nm  {none}  kubelet\n"
+        f"team-a  llm  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-b  Nm  {none}  kubelet"
     )
     one = await front.kubectl("get", "im/web")
     assert masked(one.out).splitlines()[1:] == [f"web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns"]
