@@ -35,7 +35,7 @@ from devicemanager.wire.instance_metrics_schema import (
     schemas,
 )
 
-__all__ = ["DEFAULT_API_GROUP", "document", "encode", "encode_list", "list_document", "parse", "schemas"]
+__all__ = ["DEFAULT_API_GROUP", "document", "list_document", "parse", "schemas"]
 
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """For an answer whose timestamp is no time: so old that nobody takes it for now."""
@@ -61,24 +61,15 @@ _ACCELERATOR_FIGURES: Final = (
 )
 
 
-def encode(usage: InstanceUsage, *, api_group: str = DEFAULT_API_GROUP) -> bytes:
-    """The document of one Instance as JSON, ending in a newline."""
-    return _bytes(_instance(usage, api_group))
-
-
-def encode_list(usages: Iterable[InstanceUsage], *, api_group: str = DEFAULT_API_GROUP) -> bytes:
-    """The document of many Instances as JSON, in the order given, ending in a newline."""
-    return _bytes(_list(usages, api_group))
-
-
 def document(usage: InstanceUsage, *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
-    """The document of one Instance as plain JSON values, for YAML and for rows of a table."""
+    """The document of one Instance as plain JSON values."""
     return _values(_instance(usage, api_group))
 
 
 def list_document(usages: Iterable[InstanceUsage], *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
-    """The document of many Instances as plain JSON values."""
-    return _values(_list(usages, api_group))
+    """The document of many Instances as plain JSON values, in the order given."""
+    items = [_instance(usage, api_group) for usage in usages]
+    return _values(InstanceMetricsList(api_version=f"{api_group}/{VERSION}", items=items))
 
 
 def parse(body: bytes) -> InstanceUsage:
@@ -109,18 +100,8 @@ def parse(body: bytes) -> InstanceUsage:
     )
 
 
-def _bytes(model: BaseModel) -> bytes:
-    return model.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
-
-
 def _values(model: BaseModel) -> dict[str, object]:
     return model.model_dump(by_alias=True, exclude_none=True)
-
-
-def _list(usages: Iterable[InstanceUsage], api_group: str) -> InstanceMetricsList:
-    return InstanceMetricsList(
-        api_version=f"{api_group}/{VERSION}", items=[_instance(usage, api_group) for usage in usages]
-    )
 
 
 def _instance(usage: InstanceUsage, api_group: str) -> InstanceMetrics:

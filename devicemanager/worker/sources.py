@@ -24,7 +24,8 @@ from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
 from devicemanager.worker.shared_reads import SharedReads
 from devicemanager.worker.transport import attempt
-from devicemanager.worker.workloads import Name, Workload
+from devicemanager.worker.workloads.reads import Name
+from devicemanager.worker.workloads.workload import Located
 
 _REMEMBERED_FAULTS: Final = 16_384
 """Peers known to be at fault; past that the one longest unchanged is forgotten, and may be logged twice."""
@@ -145,25 +146,25 @@ class FaultLog:
 
 
 def assemble(
-    work: Workload,
+    work: Located,
     clock: Clock,
     *,
     kubelet: PodOutcome,
     metrics_server: PodOutcome | None = None,
     snapshots: Mapping[str, SnapshotRead | FetchError],
 ) -> InstanceUsage:
-    """The answer for one Instance from what its sources said."""
+    """The answer for one workload from what its sources said."""
     outcomes: dict[str, SnapshotOutcome] = {
         manufacturer: failure(read) if isinstance(read, FetchError) else read.reading(clock)
         for manufacturer, read in snapshots.items()
     }
-    instance, pod = work.instance, work.pod
+    source, pod = work.source, work.pod
     return InstanceUsage(
-        namespace=instance.namespace,
-        name=instance.name,
-        uid=instance.uid,
-        created_at=instance.created_at,
-        labels=instance.labels,
+        namespace=source.namespace,
+        name=source.name,
+        uid=source.uid,
+        created_at=source.created_at,
+        labels=source.labels,
         node_name=work.node_name,
         sample=merge(
             now=clock.now(),
@@ -178,7 +179,7 @@ def assemble(
     )
 
 
-def of_pod(read: NodeRead | MetricsRead | FetchError, work: Workload, clock: Clock) -> PodOutcome:
+def of_pod(read: NodeRead | MetricsRead | FetchError, work: Located, clock: Clock) -> PodOutcome:
     """What a summary, or metrics.k8s.io, says of one pod at this moment."""
     return failure(read) if isinstance(read, FetchError) else read.reading(work.pod, clock)
 

@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.usage import InstanceUsage, Resources, SourceReport, SourceState
-from devicemanager.worker.apiserver.table import cells, column_definitions, duration
+from devicemanager.worker.workloads.instance.table import COLUMNS, cells
 from tests.unit.apiserver.room import NOW, card, usage
 
 OK = SourceReport("kubelet", SourceState.OK, 5)
@@ -15,12 +13,11 @@ DOWN = SourceReport("device-manager/amd", SourceState.TIMEOUT)
 
 
 def row(one: InstanceUsage) -> dict[str, str]:
-    names = [str(column["name"]) for column in column_definitions()]
-    return dict(zip(names, cells(one, NOW), strict=True))
+    return dict(zip((column.name for column in COLUMNS), cells(one, NOW), strict=True))
 
 
 def test_columns() -> None:
-    shown = [(column["name"], column["priority"]) for column in column_definitions()]
+    shown = [(column.name, column.priority) for column in COLUMNS]
     assert shown == [
         ("Name", 0),
         ("CPU", 0),
@@ -35,8 +32,7 @@ def test_columns() -> None:
         ("Power", 1),
         ("Sources", 1),
     ]
-    assert [column["format"] for column in column_definitions()] == ["name", *[""] * 11]
-    assert all(" " not in str(column["name"]) and column["description"] for column in column_definitions())
+    assert all(" " not in column.name and column.description for column in COLUMNS)
 
 
 def test_a_complete_row() -> None:
@@ -121,25 +117,3 @@ def test_age_is_the_oldest_source_and_only_without_one_a_difference_of_clocks() 
     assert row(usage(sources=[OK, replace(NVIDIA, age_s=40)]))["Age"] == "40s"
     assert row(usage(sources=[replace(OK, age_s=None)]))["Age"] == "7s"
     assert row(usage(sources=[replace(DOWN, age_s=4000)]))["Age"] == "7s"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-5, "0s"),
-        (0, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (130, "2m10s"),
-        (599, "9m59s"),
-        (600, "10m"),
-        (659, "10m"),
-        (10799, "179m"),
-        (10800, "3h"),
-        (172799, "47h"),
-        (172800, "2d"),
-        (10**9, "11574d"),
-    ],
-)
-def test_durations(seconds: int, text: str) -> None:
-    assert duration(seconds) == text

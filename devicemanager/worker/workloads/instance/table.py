@@ -6,41 +6,20 @@ have a figure and others have not, the cell says how many were counted: ``93% (7
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceState, UsageSample
+from devicemanager.rules.duration import human_duration
 from devicemanager.rules.freshness import sample_age_s
 from devicemanager.rules.units import millicores
+from devicemanager.worker.workloads.workload import Column
 
 UNKNOWN: Final = "<unknown>"
 NONE: Final = "<none>"
 
 _DEVICE_MANAGER: Final = "device-manager/"
 _CARD_SOURCES: Final = (_DEVICE_MANAGER, "allocation")
-
-
-class IncludeObject(StrEnum):
-    """How much of the object comes with a row; the values of the ``includeObject`` parameter."""
-
-    METADATA = "Metadata"
-    OBJECT = "Object"
-    NONE = "None"
-
-
-def column_definitions() -> list[dict[str, object]]:
-    """The columns in their order; priority 1 shows with ``-o wide`` only."""
-    return [
-        {
-            "name": name,
-            "type": "string",
-            "format": "name" if name == "Name" else "",
-            "description": description,
-            "priority": priority,
-        }
-        for name, priority, description in _COLUMNS
-    ]
 
 
 def cells(usage: InstanceUsage, now: datetime) -> list[str]:
@@ -68,21 +47,7 @@ def cells(usage: InstanceUsage, now: datetime) -> list[str]:
 
 def age(sample: UsageSample, now: datetime) -> str:
     """How old the oldest figure is, as kubectl writes ages."""
-    return duration(sample_age_s(sample, now))
-
-
-def duration(seconds: int) -> str:
-    """Whole seconds as kubectl writes them: ``5s``, ``2m10s``, ``15m``, ``3h``, ``2d``. Never negative."""
-    seconds = max(0, seconds)
-    if seconds < 120:
-        return f"{seconds}s"
-    minutes, rest = divmod(seconds, 60)
-    if minutes < 10:
-        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
-    if minutes < 180:
-        return f"{minutes}m"
-    hours = minutes // 60
-    return f"{hours}h" if hours < 48 else f"{hours // 24}d"
+    return human_duration(sample_age_s(sample, now))
 
 
 def _of_limit(used: Figure, limit: int | None, unit: str) -> str:
@@ -157,21 +122,23 @@ def _sources(sample: UsageSample) -> str:
     )
 
 
-_COLUMNS: Final = (
-    ("Name", 0, "Name of the Instance."),
-    ("CPU", 0, "CPU in use, in thousandths of a core, of the pod's limit where it has one."),
-    ("Memory", 0, "Working set in MiB, of the pod's limit where it has one."),
-    (
+COLUMNS: Final = (
+    Column("Name", 0, "Name of the Instance."),
+    Column("CPU", 0, "CPU in use, in thousandths of a core, of the pod's limit where it has one."),
+    Column("Memory", 0, "Working set in MiB, of the pod's limit where it has one."),
+    Column(
         "Disk",
         0,
         "Ephemeral storage in use (writable layers, logs, emptyDirs) in MiB, of the pod's limit where it has one.",
     ),
-    ("GPUs", 0, "Accelerators listed; a + says that a device manager could not be read, so there may be more."),
-    ("GPU-Util", 0, "How busy the cards are, averaged over those that were measured."),
-    ("GPU-Mem", 0, "Accelerator memory in use of what there is, in MiB, over the cards that were measured."),
-    ("Age", 0, "Time since the oldest figure of the row was measured."),
-    ("Node", 1, "Node that runs the Instance's pod."),
-    ("Temp", 1, "Temperature of the hottest card, in degrees Celsius."),
-    ("Power", 1, "Power drawn by all cards together, in watts."),
-    ("Sources", 1, "What was asked for the figures; a source that did not answer well carries its state."),
+    Column(
+        "GPUs", 0, "Accelerators listed; a + says that a device manager could not be read, so there may be more."
+    ),
+    Column("GPU-Util", 0, "How busy the cards are, averaged over those that were measured."),
+    Column("GPU-Mem", 0, "Accelerator memory in use of what there is, in MiB, over the cards that were measured."),
+    Column("Age", 0, "Time since the oldest figure of the row was measured."),
+    Column("Node", 1, "Node that runs the Instance's pod."),
+    Column("Temp", 1, "Temperature of the hottest card, in degrees Celsius."),
+    Column("Power", 1, "Power drawn by all cards together, in watts."),
+    Column("Sources", 1, "What was asked for the figures; a source that did not answer well carries its state."),
 )
