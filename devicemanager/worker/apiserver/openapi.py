@@ -6,6 +6,7 @@ current one, never with a redirect, which the aggregator forbids.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,6 +23,8 @@ _V2_REFERENCES: Final = "#/definitions/"
 _V3_REFERENCES: Final = "#/components/schemas/"
 _VARIES: Final = {"Vary": "Accept"}
 _STATUS: Final = "Status"
+
+_PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
 _Schema = dict[str, object]
 
@@ -54,8 +57,6 @@ class _Operation:
         action: ``get`` or ``list``.
         path: Below the group's version.
         operation_id: As client generators use it.
-        query: Parameters it takes.
-        schema: Of a good answer.
         resource: What it is about.
     """
 
@@ -63,64 +64,36 @@ class _Operation:
     path: str
     operation_id: str
     summary: str
-    query: tuple[str, ...]
-    schema: str
     resource: Resource
-    path_parameters: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> str:
+        """Of a good answer."""
+        return self.resource.list_kind if self.action == "list" else self.resource.kind
 
     @property
     def parameters(self) -> Iterator[tuple[_Schema, _Schema]]:
         """Each as it is described, and its schema."""
         kind = self.resource.source.kind
-        for name in self.path_parameters:
+        for name in _PLACEHOLDER.findall(self.path):
             described = {"name": name, "in": "path", "description": f"{name} of the {kind}", "required": True}
             yield described, {"type": "string"}
-        for name in self.query:
+        for name in _OF_LIST if self.action == "list" else _OF_READ:
             description, schema = _QUERY[name]
             yield {"name": name, "in": "query", "description": description.format(kind=kind)}, schema
 
 
 def _operations(resource: Resource) -> Iterator[_Operation]:
-    kind, workload = resource.kind, resource.source.kind
-    yield _Operation(
-        "list",
-        resource.plural,
-        f"list{kind}ForAllNamespaces",
-        f"current samples of the {workload}s of all namespaces",
-        _OF_LIST,
-        resource.list_kind,
-        resource,
-    )
-    yield _Operation(
-        "list",
-        f"namespaces/{{namespace}}/{resource.plural}",
-        f"listNamespaced{kind}",
-        f"current samples of the {workload}s of a namespace",
-        _OF_LIST,
-        resource.list_kind,
-        resource,
-        ("namespace",),
-    )
-    yield _Operation(
-        "get",
-        f"namespaces/{{namespace}}/{resource.plural}/{{name}}",
-        f"readNamespaced{kind}",
-        f"current sample of one {workload}",
-        _OF_READ,
-        kind,
-        resource,
-        ("namespace", "name"),
-    )
-    yield _Operation(
-        "get",
-        f"namespaces/{{namespace}}/{resource.source.plural}/{{name}}/{resource.subresource}",
-        f"readNamespaced{kind}Of{workload}",
-        f"current sample of one {workload}, as its subresource",
-        _OF_READ,
-        kind,
-        resource,
-        ("namespace", "name"),
-    )
+    kind, source, of_namespace = resource.kind, resource.source, "namespaces/{namespace}"
+    all_of, one = f"current samples of the {source.kind}s of", f"current sample of one {source.kind}"
+    below = f"{of_namespace}/{source.plural}/{{name}}/{resource.subresource}"
+    for action, path, operation_id, summary in (
+        ("list", resource.plural, f"list{kind}ForAllNamespaces", f"{all_of} all namespaces"),
+        ("list", f"{of_namespace}/{resource.plural}", f"listNamespaced{kind}", f"{all_of} a namespace"),
+        ("get", f"{of_namespace}/{resource.plural}/{{name}}", f"readNamespaced{kind}", one),
+        ("get", below, f"readNamespaced{kind}Of{source.kind}", f"{one}, as its subresource"),
+    ):
+        yield _Operation(action, path, operation_id, summary, resource)
 
 
 class OpenApiDocuments:

@@ -4,7 +4,7 @@ Callers have been authorized. Those who ask for a workload while a read of it is
 answer and its bytes; nothing is kept once the last of them has it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -36,6 +36,8 @@ from devicemanager.worker.outcomes import (
 from devicemanager.worker.shared_reads import SharedReads
 
 Item = TypeVar("Item", WorkloadObject, InstanceUsage)
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 _BUSY: Final = "too many reads are under way; try again in a moment"
 
@@ -175,34 +177,42 @@ class ResourceHandler:
                     return [], Continuation(), []
                 case _:
                     pass  # it exists and has no figures: only the list knows how to show that
-        listed = await self._listed(attributes, request, parameters.deadline_s)
+        listed = await self._together(attributes, self._lists, self._list, request, parameters.deadline_s)
         result = listed.result
         if not isinstance(result, ListOutcome):
             raise _error(attributes, result)
         return result.items, listed.continuation, result.warnings
 
     async def _shared(self, attributes: Attributes, deadline_s: float | None) -> _SharedOutcome:
-        """A caller in more of a hurry than we are reads alone: its read must give up the slow sources sooner."""
-        if deadline_s is not None:
-            outcome = await self._reader.read(attributes.namespace, attributes.name, deadline_s=deadline_s)
-            self._observe_outcome(outcome)
-            return _SharedOutcome(outcome)
-        try:
-            return await self._reads.read((attributes.namespace, attributes.name), deadline_s=LONGEST_DEADLINE_S)
-        except FetchError as error:
-            raise _read_error(attributes, error) from error
+        key = (attributes.namespace, attributes.name)
+        return await self._together(attributes, self._reads, self._read, key, deadline_s)
 
-    async def _listed(self, attributes: Attributes, request: _ListRequest, deadline_s: float | None) -> _SharedList:
-        if deadline_s is not None:
-            return await self._list(request, deadline_s)
-        try:
-            return await self._lists.read(request, deadline_s=LONGEST_DEADLINE_S)
-        except FetchError as error:
-            raise _read_error(attributes, error) from error
+    async def _together(
+        self,
+        attributes: Attributes,
+        reads: SharedReads[K, V],
+        read: Callable[[K, float | None], Awaitable[V]],
+        key: K,
+        deadline_s: float | None,
+    ) -> V:
+        """One read with all who ask for the same; alone where the caller has a deadline of its own.
 
-    async def _read(self, key: tuple[str, str]) -> _SharedOutcome:
-        outcome = await self._reader.read(*key)
-        self._observe_outcome(outcome)
+        Its read must give up slow sources sooner than the others' would.
+        """
+        if deadline_s is not None:
+            return await read(key, deadline_s)
+        try:
+            return await reads.read(key, deadline_s=LONGEST_DEADLINE_S)
+        except FetchError as error:
+            # Readers do not fail but by their outcome: what is left is the deadline, and a fault of ours.
+            if error.state is SourceState.TIMEOUT:
+                raise status.timed_out(attributes, error.message) from error
+            raise status.internal_error(error.message) from error
+
+    async def _read(self, key: tuple[str, str], deadline_s: float | None = None) -> _SharedOutcome:
+        outcome = await self._reader.read(*key, deadline_s=deadline_s)
+        if isinstance(outcome, Answer):
+            self._observe([outcome.usage])
         return _SharedOutcome(outcome)
 
     async def _list(self, request: _ListRequest, deadline_s: float | None = None) -> _SharedList:
@@ -215,10 +225,6 @@ class ResourceHandler:
 
         result = await self._reader.list(request.namespace, choose=choose, deadline_s=deadline_s)
         return _SharedList(result, continuation)
-
-    def _observe_outcome(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Answer):
-            self._observe([outcome.usage])
 
     @contextmanager
     def _slot(self) -> Iterator[None]:
@@ -237,13 +243,6 @@ def _error(attributes: Attributes, outcome: NotFound | Unavailable | DeadlineExc
             return status.service_unavailable(attributes, message)
         case DeadlineExceeded(message):
             return status.timed_out(attributes, message)
-
-
-def _read_error(attributes: Attributes, error: FetchError) -> StatusError:
-    """Readers do not fail but by their outcome: what is left is the deadline, and a fault of ours."""
-    if error.state is SourceState.TIMEOUT:
-        return status.timed_out(attributes, error.message)
-    return status.internal_error(error.message)
 
 
 def _headers(warnings: Iterable[str]) -> tuple[str, ...]:
