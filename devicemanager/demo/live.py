@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from devicemanager.model.accelerator import CollectorState, Figure, Reason
-from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceReport, SourceState, UsageSample
+from devicemanager.model.usage import AcceleratorUsage, SourceReport, SourceState, UsageSample, WorkloadUsage
 
 WIDEST: Final = 110
 """Columns; on wider terminals lines of figures get hard to follow."""
@@ -47,7 +47,7 @@ class View:
     """
 
     title: str
-    usage: InstanceUsage | None = None
+    usage: WorkloadUsage | None = None
     problem: str = ""
 
 

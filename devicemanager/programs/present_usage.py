@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 
 from devicemanager.model.accelerator import Figure, Reason
-from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceReport, UsageSample
+from devicemanager.model.usage import AcceleratorUsage, SourceReport, UsageSample, WorkloadUsage
 from devicemanager.programs.present import columns, figure_text, health_text, memory_text
 from devicemanager.rules.duration import format_duration
 from devicemanager.rules.freshness import sample_age_s
@@ -25,7 +25,7 @@ _CARD_COLUMNS: Final = (
 _SOURCE_COLUMNS: Final = ("SOURCE", "STATE", "AGE", "MESSAGE")
 
 
-def usage_text(usage: InstanceUsage, now: datetime, width: int | None = None) -> str:
+def usage_text(usage: WorkloadUsage, now: datetime, width: int | None = None) -> str:
     """The figures against their limits, a table of the cards, and a table of the sources.
 
     Args:

@@ -14,11 +14,11 @@ from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import CollectorState, Figure, Reason
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.wire import timestamps
 from devicemanager.wire.instance_metrics_schema import (
@@ -61,18 +61,18 @@ _ACCELERATOR_FIGURES: Final = (
 )
 
 
-def document(usage: InstanceUsage, *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
+def document(usage: WorkloadUsage, *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
     """The document of one Instance as plain JSON values."""
     return _values(_instance(usage, api_group))
 
 
-def list_document(usages: Iterable[InstanceUsage], *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
+def list_document(usages: Iterable[WorkloadUsage], *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
     """The document of many Instances as plain JSON values, in the order given."""
     items = [_instance(usage, api_group) for usage in usages]
     return _values(InstanceMetricsList(api_version=f"{api_group}/{VERSION}", items=items))
 
 
-def parse(body: bytes) -> InstanceUsage:
+def parse(body: bytes) -> WorkloadUsage:
     """The Instance's usage from an API server's answer, the existing operator's included.
 
     A figure that the answer neither carries nor explains is absent ``not_reported``, as is one explained by a
@@ -90,7 +90,7 @@ def parse(body: bytes) -> InstanceUsage:
         raise DocumentError(f"not an InstanceMetrics: {fault}") from error
     if answer.kind != KIND:
         raise DocumentError(f"not an InstanceMetrics but a {excerpt(answer.kind, 64)!r}")
-    return InstanceUsage(
+    return WorkloadUsage(
         namespace=answer.metadata.namespace,
         name=answer.metadata.name,
         uid=answer.metadata.uid,
@@ -104,7 +104,7 @@ def _values(model: BaseModel) -> dict[str, object]:
     return model.model_dump(by_alias=True, exclude_none=True)
 
 
-def _instance(usage: InstanceUsage, api_group: str) -> InstanceMetrics:
+def _instance(usage: WorkloadUsage, api_group: str) -> InstanceMetrics:
     return InstanceMetrics(
         api_version=f"{api_group}/{VERSION}",
         metadata=Metadata(

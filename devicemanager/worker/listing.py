@@ -10,7 +10,7 @@ from typing import Final
 
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
-from devicemanager.model.usage import InstanceUsage, SourceState
+from devicemanager.model.usage import SourceState, WorkloadUsage
 from devicemanager.rules.merge import ALLOCATION
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.deadlines import Countdown, Deadlines
@@ -58,14 +58,14 @@ async def read_all(
 
 async def _measured(
     rows: Sequence[Located], sources: Sources, clock: Clock, left: Countdown, deadlines: Deadlines
-) -> Mapping[Name, InstanceUsage]:
+) -> Mapping[Name, WorkloadUsage]:
     """The rows, node by node: what a node said is joined as it comes, and not held until the last has answered."""
     turns = asyncio.Semaphore(PARALLEL_NODES)
     by_node: dict[str, list[Located]] = {}
     for row in rows:
         by_node.setdefault(row.node_name, []).append(row)
 
-    async def of_node(node: str, mine: Sequence[Located]) -> Sequence[InstanceUsage]:
+    async def of_node(node: str, mine: Sequence[Located]) -> Sequence[WorkloadUsage]:
         async with turns:
             kubelet_read = sources.kubelets.begin(node, deadline_s=left.at_most(deadlines.kubelet_s))
             deadline_s = left.at_most(deadlines.device_manager_s)
@@ -82,8 +82,8 @@ async def _measured(
     return {(usage.namespace, usage.name): usage for read in reads for usage in read.result()}
 
 
-def _unmeasured(source: WorkloadObject) -> InstanceUsage:
-    return InstanceUsage(
+def _unmeasured(source: WorkloadObject) -> WorkloadUsage:
+    return WorkloadUsage(
         namespace=source.namespace,
         name=source.name,
         uid=source.uid,
@@ -93,7 +93,7 @@ def _unmeasured(source: WorkloadObject) -> InstanceUsage:
     )
 
 
-def _warnings(items: Iterable[InstanceUsage]) -> tuple[str, ...]:
+def _warnings(items: Iterable[WorkloadUsage]) -> tuple[str, ...]:
     """One line per peer that cost rows their figures, in the order of the rows."""
     faults = {
         (item.node_name, report.name): report

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias
 
-from devicemanager.model.usage import InstanceUsage
+from devicemanager.model.usage import WorkloadUsage
 from devicemanager.wire.workload_objects import WorkloadObject
 
 
@@ -13,7 +13,7 @@ class Answer:
     """The workload with its sample; ``usage.sample.sources`` says what is missing and why."""
 
     status: ClassVar[int] = 200
-    usage: InstanceUsage
+    usage: WorkloadUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ListOutcome:
     """
 
     status: ClassVar[int] = 200
-    items: tuple[InstanceUsage, ...]
+    items: tuple[WorkloadUsage, ...]
     warnings: tuple[str, ...] = ()
     absences: Mapping[str, str] = field(default_factory=dict)
 

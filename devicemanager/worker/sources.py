@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
-from devicemanager.model.usage import InstanceUsage, PeerSnapshot, SourceFailure, SourceState
+from devicemanager.model.usage import PeerSnapshot, SourceFailure, SourceState, WorkloadUsage
 from devicemanager.rules import freshness
 from devicemanager.rules.merge import KUBELET, PodOutcome, SnapshotOutcome, device_manager, merge
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
@@ -152,14 +152,14 @@ def assemble(
     kubelet: PodOutcome,
     metrics_server: PodOutcome | None = None,
     snapshots: Mapping[str, SnapshotRead | FetchError],
-) -> InstanceUsage:
+) -> WorkloadUsage:
     """The answer for one workload from what its sources said."""
     outcomes: dict[str, SnapshotOutcome] = {
         manufacturer: failure(read) if isinstance(read, FetchError) else read.reading(clock)
         for manufacturer, read in snapshots.items()
     }
     source, pod = work.source, work.pod
-    return InstanceUsage(
+    return WorkloadUsage(
         namespace=source.namespace,
         name=source.name,
         uid=source.uid,

@@ -12,11 +12,11 @@ from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.allocation import Mode
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.wire import instance_metrics
 from tests.property.json_strategies import anything, bodies, objects
@@ -65,7 +65,7 @@ samples = st.builds(
     sources=st.lists(reports, max_size=3).map(tuple),
 )
 usages = st.builds(
-    InstanceUsage,
+    WorkloadUsage,
     namespace=texts,
     name=texts,
     uid=texts,
@@ -76,12 +76,12 @@ usages = st.builds(
 
 
 @given(usages)
-def test_what_is_written_is_read_back(usage: InstanceUsage) -> None:
+def test_what_is_written_is_read_back(usage: WorkloadUsage) -> None:
     assert instance_metrics.parse(json.dumps(instance_metrics.document(usage)).encode()) == usage
 
 
 @given(usages)
-def test_each_figure_is_either_measured_or_explained(usage: InstanceUsage) -> None:
+def test_each_figure_is_either_measured_or_explained(usage: WorkloadUsage) -> None:
     document: Any = instance_metrics.document(usage)
     sample = document.get("sample", {"accelerators": []})
     for part, keys in [
@@ -131,4 +131,4 @@ def test_any_bytes_are_an_answer_or_our_own_error(body: bytes) -> None:
         usage = None
         message = str(error)
         assert message.isprintable()
-    assert usage is None or isinstance(usage, InstanceUsage)
+    assert usage is None or isinstance(usage, WorkloadUsage)

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from devicemanager import __version__
-from devicemanager.model.usage import InstanceUsage
+from devicemanager.model.usage import WorkloadUsage
 from devicemanager.worker.apiserver.attributes import Attributes
 from devicemanager.worker.shared_reads import Statistics
 from devicemanager.worker.workloads.workload import Resource
@@ -82,7 +82,7 @@ class WorkerMetrics:
                 self._known[key] = child
         child.observe(duration_s)
 
-    def observe_usages(self, usages: Iterable[InstanceUsage]) -> None:
+    def observe_usages(self, usages: Iterable[WorkloadUsage]) -> None:
         """Count how the sources of these answers answered."""
         for usage in usages:
             for source in usage.sample.sources if usage.sample is not None else ():

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from devicemanager.model.usage import InstanceUsage
+from devicemanager.model.usage import WorkloadUsage
 from devicemanager.worker.apiserver.documents import encode
 from devicemanager.worker.apiserver.negotiation import Form, IncludeObject, Shape
 from devicemanager.worker.workloads.workload import API_VERSION, Workload
@@ -35,7 +35,7 @@ class Renderer:
     api_group: str
     workload: Workload
 
-    def one(self, usage: InstanceUsage, form: Form, now: datetime) -> bytes:
+    def one(self, usage: WorkloadUsage, form: Form, now: datetime) -> bytes:
         """One workload."""
         match form.shape:
             case Shape.OBJECT:
@@ -45,7 +45,7 @@ class Renderer:
             case Shape.METADATA | Shape.METADATA_LIST:
                 return encode(_partial(usage, form.version))
 
-    def many(self, usages: Sequence[InstanceUsage], form: Form, now: datetime, continuation: Continuation) -> bytes:
+    def many(self, usages: Sequence[WorkloadUsage], form: Form, now: datetime, continuation: Continuation) -> bytes:
         """A list, or one page of it."""
         metadata: dict[str, object] = {"resourceVersion": ""}
         if continuation.token:
@@ -60,10 +60,10 @@ class Renderer:
                 kind, api_version = Shape.METADATA_LIST.value, f"meta.k8s.io/{form.version}"
                 return encode({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items})
 
-    def _document(self, usage: InstanceUsage) -> dict[str, object]:
+    def _document(self, usage: WorkloadUsage) -> dict[str, object]:
         return self.workload.document(usage, api_group=self.api_group)
 
-    def _list(self, usages: Sequence[InstanceUsage], metadata: Mapping[str, object]) -> bytes:
+    def _list(self, usages: Sequence[WorkloadUsage], metadata: Mapping[str, object]) -> bytes:
         """One item after the other, so that a long list is never held as a tree of values."""
         api_version = f"{self.api_group}/{API_VERSION}"
         head = {"kind": self.workload.resource.list_kind, "apiVersion": api_version, "metadata": metadata}
@@ -71,7 +71,7 @@ class Renderer:
         return encode(head).rstrip()[:-1] + b',"items":[' + items + b"]}\n"
 
     def _table(
-        self, usages: Sequence[InstanceUsage], form: Form, now: datetime, metadata: Mapping[str, object]
+        self, usages: Sequence[WorkloadUsage], form: Form, now: datetime, metadata: Mapping[str, object]
     ) -> dict[str, object]:
         return {
             "kind": "Table",
@@ -96,7 +96,7 @@ class Renderer:
             for column in self.workload.columns
         ]
 
-    def _row_object(self, usage: InstanceUsage, form: Form) -> object:
+    def _row_object(self, usage: WorkloadUsage, form: Form) -> object:
         match form.include:
             case IncludeObject.METADATA:
                 return _partial(usage, form.version)
@@ -106,7 +106,7 @@ class Renderer:
                 return None
 
 
-def _partial(usage: InstanceUsage, version: str) -> dict[str, object]:
+def _partial(usage: WorkloadUsage, version: str) -> dict[str, object]:
     """The metadata alone. Labels and age of the object are what ``--show-labels`` and ``-L`` print."""
     metadata: dict[str, object] = {"name": usage.name, "namespace": usage.namespace, "uid": usage.uid}
     if usage.labels:

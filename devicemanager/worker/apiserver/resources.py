@@ -12,7 +12,7 @@ from typing import Final, Self, TypeVar
 
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
-from devicemanager.model.usage import InstanceUsage, SourceState
+from devicemanager.model.usage import SourceState, WorkloadUsage
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.apiserver import status, warning_headers
 from devicemanager.worker.apiserver.attributes import Attributes
@@ -35,7 +35,7 @@ from devicemanager.worker.outcomes import (
 )
 from devicemanager.worker.shared_reads import SharedReads
 
-Item = TypeVar("Item", WorkloadObject, InstanceUsage)
+Item = TypeVar("Item", WorkloadObject, WorkloadUsage)
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -108,7 +108,7 @@ class ResourceHandler:
         renderer: Renderer,
         limiter: InFlightLimiter,
         clock: Clock,
-        observe: Callable[[Iterable[InstanceUsage]], None] = lambda _: None,
+        observe: Callable[[Iterable[WorkloadUsage]], None] = lambda _: None,
     ) -> None:
         self._reader = reader
         self._renderer = renderer
@@ -153,7 +153,7 @@ class ResourceHandler:
         body = self._renderer.many(usages, parameters.form, self._clock.now(), continuation)
         return Reply(body, _headers(warnings))
 
-    def _one(self, shared: _SharedOutcome, usage: InstanceUsage, form: Form) -> Reply:
+    def _one(self, shared: _SharedOutcome, usage: WorkloadUsage, form: Form) -> Reply:
         if form.shape is Shape.OBJECT and shared.object_reply is not None:
             return shared.object_reply
         body = self._renderer.one(usage, form, self._clock.now())
@@ -164,7 +164,7 @@ class ResourceHandler:
 
     async def _selected(
         self, attributes: Attributes, parameters: ListParameters
-    ) -> tuple[Sequence[InstanceUsage], Continuation, Sequence[str]]:
+    ) -> tuple[Sequence[WorkloadUsage], Continuation, Sequence[str]]:
         """What a list selects, and what it lacks. Nothing is read of what it does not select."""
         request = _ListRequest(attributes.namespace or None, parameters.selection, parameters.page)
         if attributes.namespace and attributes.name:

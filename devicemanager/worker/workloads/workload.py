@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from devicemanager.model.allocation import Allocation
-from devicemanager.model.usage import InstanceUsage
+from devicemanager.model.usage import WorkloadUsage
 from devicemanager.wire.pods import Pod
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.cluster import object_path
@@ -146,7 +146,7 @@ class Workload(Protocol):
         """The pod that is this workload's own, among those that the query found."""
         ...
 
-    def document(self, usage: InstanceUsage, *, api_group: str) -> dict[str, object]:
+    def document(self, usage: WorkloadUsage, *, api_group: str) -> dict[str, object]:
         """The answer for one workload as JSON values."""
         ...
 
@@ -159,6 +159,6 @@ class Workload(Protocol):
         """
         ...
 
-    def cells(self, usage: InstanceUsage, now: datetime) -> Sequence[str]:
+    def cells(self, usage: WorkloadUsage, now: datetime) -> Sequence[str]:
         """One row of the table, in the order of the columns."""
         ...

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.allocation import Allocation
-from devicemanager.model.usage import InstanceUsage
+from devicemanager.model.usage import WorkloadUsage
 from devicemanager.wire import workload_objects
 from devicemanager.wire.pods import Pod
 from devicemanager.wire.workload_objects import WorkloadObject
@@ -60,7 +60,7 @@ class ToyWorkload(Workload):
         return NotLocated(f"toy {source.name} is in its box")
 
     @override
-    def document(self, usage: InstanceUsage, *, api_group: str) -> dict[str, object]:
+    def document(self, usage: WorkloadUsage, *, api_group: str) -> dict[str, object]:
         return {
             "kind": self.resource.kind,
             "apiVersion": f"{api_group}/{API_VERSION}",
@@ -81,11 +81,11 @@ class ToyWorkload(Workload):
         }
 
     @override
-    def cells(self, usage: InstanceUsage, now: datetime) -> Sequence[str]:
+    def cells(self, usage: WorkloadUsage, now: datetime) -> Sequence[str]:
         return [usage.name, _cores(usage)]
 
 
-def _cores(usage: InstanceUsage) -> str:
+def _cores(usage: WorkloadUsage) -> str:
     used = Reason.NOT_YET if usage.sample is None else usage.sample.cpu_usage_nanocores
     return "unknown" if isinstance(used, Reason) else f"{used / 1e9:.3f}"
 

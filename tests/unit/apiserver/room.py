@@ -19,11 +19,11 @@ from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Figure
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.serving.connection import Limits
 from devicemanager.serving.listener import Listener
@@ -106,8 +106,8 @@ def usage(
     sources: Iterable[SourceReport] = (SourceReport("kubelet", SourceState.OK, 5),),
     labels: Mapping[str, str] | None = None,
     node_name: str | None = "node-a",
-) -> InstanceUsage:
-    return InstanceUsage(
+) -> WorkloadUsage:
+    return WorkloadUsage(
         namespace=namespace,
         name=name,
         uid=f"uid-of-{namespace}-{name}",
@@ -132,18 +132,18 @@ def usage(
 class MadeUpReader(Reader):
     """Answers from a mapping, and counts."""
 
-    usages: dict[tuple[str, str], InstanceUsage] = field(default_factory=dict)
+    usages: dict[tuple[str, str], WorkloadUsage] = field(default_factory=dict)
     outcome: Outcome | None = None
     list_result: ListResult | None = None
     warnings: tuple[str, ...] = ()
     reads: list[tuple[str, str]] = field(default_factory=list)
     lists: list[str | None] = field(default_factory=list)
-    measured: list[InstanceUsage] = field(default_factory=list)
+    measured: list[WorkloadUsage] = field(default_factory=list)
     deadlines: list[float | None] = field(default_factory=list)
     hold: asyncio.Event | None = None
     error: Exception | None = None
 
-    def add(self, *usages: InstanceUsage) -> None:
+    def add(self, *usages: WorkloadUsage) -> None:
         self.usages |= {(one.namespace, one.name): one for one in usages}
 
     @override

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from devicemanager.model.usage import InstanceUsage
+from devicemanager.model.usage import WorkloadUsage
 from devicemanager.worker.apiserver.attributes import parse_attributes
 from devicemanager.worker.apiserver.in_flight import InFlightLimiter
 from devicemanager.worker.apiserver.negotiation import Form, Shape
@@ -36,7 +36,7 @@ def of_list(query: dict[str, str] | None = None) -> ListParameters:
 class Room:
     def __init__(self) -> None:
         self.reader = MadeUpReader()
-        self.observed: list[InstanceUsage] = []
+        self.observed: list[WorkloadUsage] = []
         self.resources = ResourceHandler(
             self.reader, Renderer(GROUPS[0], INSTANCE), InFlightLimiter(), StillClock(), self.observed.extend
         )

@@ -14,11 +14,11 @@ from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.wire import instance_metrics
 
@@ -38,14 +38,14 @@ SAMPLE = UsageSample(
         SourceReport("device-manager/nvidia", CollectorState.CRASHED, 20, "signal 11"),
     ),
 )
-USAGE = InstanceUsage("team-a", "demo", "0f0f0f0f-0000-0000-0000-000000000009", None, sample=SAMPLE)
+USAGE = WorkloadUsage("team-a", "demo", "0f0f0f0f-0000-0000-0000-000000000009", None, sample=SAMPLE)
 
 
-def encoded(usage: InstanceUsage) -> bytes:
+def encoded(usage: WorkloadUsage) -> bytes:
     return json.dumps(instance_metrics.document(usage), separators=(",", ":")).encode()
 
 
-def written(usage: InstanceUsage = USAGE) -> dict[str, Any]:
+def written(usage: WorkloadUsage = USAGE) -> dict[str, Any]:
     return instance_metrics.document(usage)
 
 

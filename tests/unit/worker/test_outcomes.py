@@ -2,14 +2,14 @@
 
 import pytest
 
-from devicemanager.model.usage import InstanceUsage
+from devicemanager.model.usage import WorkloadUsage
 from devicemanager.worker.outcomes import Answer, DeadlineExceeded, ListOutcome, NotFound, Outcome, Unavailable
 
 
 @pytest.mark.parametrize(
     ("outcome", "status"),
     [
-        (Answer(InstanceUsage("a", "b", "c", None)), 200),
+        (Answer(WorkloadUsage("a", "b", "c", None)), 200),
         (NotFound("m"), 404),
         (Unavailable("m"), 503),
         (DeadlineExceeded("m"), 504),

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from devicemanager.model.accelerator import Figure, Reason
-from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceState, UsageSample
+from devicemanager.model.usage import AcceleratorUsage, SourceState, UsageSample, WorkloadUsage
 from devicemanager.rules.duration import human_duration
 from devicemanager.rules.freshness import sample_age_s
 from devicemanager.rules.units import millicores
@@ -22,7 +22,7 @@ _DEVICE_MANAGER: Final = "device-manager/"
 _CARD_SOURCES: Final = (_DEVICE_MANAGER, "allocation")
 
 
-def cells(usage: InstanceUsage, now: datetime) -> list[str]:
+def cells(usage: WorkloadUsage, now: datetime) -> list[str]:
     """One row, in the order of the columns."""
     sample = usage.sample
     if sample is None:

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from devicemanager.errors import excerpt
 from devicemanager.model.allocation import Allocation
-from devicemanager.model.usage import InstanceUsage
+from devicemanager.model.usage import WorkloadUsage
 from devicemanager.wire import allocation_annotation, instance_metrics, workload_objects
 from devicemanager.wire.instance_metrics_schema import KIND, LIST_KIND
 from devicemanager.wire.pods import Pod
@@ -73,7 +73,7 @@ class InstanceWorkload(Workload):
         return Located(source, pod, pod.node_name, _allocation(source, pod))
 
     @override
-    def document(self, usage: InstanceUsage, *, api_group: str) -> dict[str, object]:
+    def document(self, usage: WorkloadUsage, *, api_group: str) -> dict[str, object]:
         return instance_metrics.document(usage, api_group=api_group)
 
     @override
@@ -81,7 +81,7 @@ class InstanceWorkload(Workload):
         return instance_metrics.schemas(api_group=api_group, ref_prefix=ref_prefix)
 
     @override
-    def cells(self, usage: InstanceUsage, now: datetime) -> Sequence[str]:
+    def cells(self, usage: WorkloadUsage, now: datetime) -> Sequence[str]:
         return table.cells(usage, now)
 
 

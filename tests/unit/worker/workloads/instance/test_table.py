@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from devicemanager.model.accelerator import CollectorState, Reason
-from devicemanager.model.usage import InstanceUsage, Resources, SourceReport, SourceState
+from devicemanager.model.usage import Resources, SourceReport, SourceState, WorkloadUsage
 from devicemanager.worker.workloads.instance.table import COLUMNS, cells
 from tests.unit.apiserver.room import NOW, card, usage
 
@@ -12,7 +12,7 @@ NVIDIA = SourceReport("device-manager/nvidia", SourceState.OK, 2)
 DOWN = SourceReport("device-manager/amd", SourceState.TIMEOUT)
 
 
-def row(one: InstanceUsage) -> dict[str, str]:
+def row(one: WorkloadUsage) -> dict[str, str]:
     return dict(zip((column.name for column in COLUMNS), cells(one, NOW), strict=True))
 
 
