@@ -1,8 +1,8 @@
-"""How a read ended, as values: each carries the HTTP status that a caller of the API would get."""
+"""How a read ended, as values, and what a server needs of whoever reads."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from devicemanager.model.usage import WorkloadUsage
 from devicemanager.wire.workload_objects import WorkloadObject
@@ -12,7 +12,6 @@ from devicemanager.wire.workload_objects import WorkloadObject
 class Answer:
     """The workload with its sample; ``usage.sample.sources`` says what is missing and why."""
 
-    status: ClassVar[int] = 200
     usage: WorkloadUsage
 
 
@@ -20,7 +19,6 @@ class Answer:
 class NotFound:
     """There is no such workload."""
 
-    status: ClassVar[int] = 404
     message: str
 
 
@@ -28,7 +26,6 @@ class NotFound:
 class Unavailable:
     """The workload exists and nothing can be said of its usage now; the message names each source and why."""
 
-    status: ClassVar[int] = 503
     message: str
 
 
@@ -36,7 +33,6 @@ class Unavailable:
 class DeadlineExceeded:
     """The caller's time, or ours, ran out before anything could be said."""
 
-    status: ClassVar[int] = 504
     message: str
 
 
@@ -53,7 +49,6 @@ class ListOutcome:
         absences: namespace/name -> why that workload has no sample.
     """
 
-    status: ClassVar[int] = 200
     items: tuple[WorkloadUsage, ...]
     warnings: tuple[str, ...] = ()
     absences: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +61,7 @@ ListResult: TypeAlias = ListOutcome | Unavailable | DeadlineExceeded
 
 
 class Reader(Protocol):
-    """What a server in front needs of the use case."""
+    """Reads workloads of one kind."""
 
     async def read(self, namespace: str, name: str, *, deadline_s: float | None = None) -> Outcome:
         """One workload's current sample. Never raises but for cancellation.

@@ -1,4 +1,4 @@
-"""The one use case: from a namespace and a name to what that workload uses now.
+"""Reads what workloads of one kind use now.
 
 Two reads of the API server at once, then every source at once, each within its own time. metrics.k8s.io is asked
 when the kubelet fails, or is silent for too long.

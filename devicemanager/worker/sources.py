@@ -1,6 +1,7 @@
-"""The three kinds of source, each peer read once for all who want it, and what they say joined into one answer.
+"""The three kinds of source: kubelets, metrics.k8s.io and device managers, and how their answers become one sample.
 
-What goes wrong with a source is logged when it begins and when it ends, and not for each of those who asked.
+One read of a peer is shared by all who need it. A fault of a peer is logged when it begins, changes and ends, and
+not for each read.
 """
 
 from collections import OrderedDict
@@ -55,7 +56,7 @@ AGES: Final = Ages()
 
 
 class Sources:
-    """Whom to ask. To be entered before use.
+    """Shared reads of every source. To be entered before use.
 
     Attributes:
         kubelets: By node.

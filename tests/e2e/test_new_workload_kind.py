@@ -125,6 +125,8 @@ async def test_it_takes_a_folder_a_line_in_the_registry_and_the_charts_roles(cha
 
     assert outside == {REGISTRY: 1, ROLES: 3}
     assert len(changed.lines) > len(outside)
+    documented = (ROOT / "docs" / "contributing.md").read_text().partition("## How to add a kind of workload")[2]
+    assert all(f"`{name}`" in documented for name in (REGISTRY, ROLES, folder.replace("toy", "<kind>")))
 
 
 async def test_discovery_and_openapi_list_the_new_kind(worker: Worker) -> None:

@@ -1,4 +1,4 @@
-"""A limit on requests under way: beyond it a caller is told to come back, instead of queueing without end."""
+"""A limit on requests in flight. Beyond it a caller is told to try again, instead of waiting without end."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""``GET instances/NAME``: the metadata of a workload, for whoever asks whether an owner still exists.
+"""``GET instances/NAME``: the metadata of a workload, for clients that check whether an owner exists.
 
 Objects may name an Instance of our group and version as their owner, as discovery lists the kind. The
 garbage collector then asks here, and **deletes every dependent when the answer is 404**. So this answers with the

@@ -11,7 +11,7 @@ from devicemanager.worker.apiserver.paging import Page, PageError, parse_page
 from devicemanager.worker.apiserver.selectors import Selection, SelectorError, parse_selection
 
 LONGEST_DEADLINE_S: Final = 25.0
-"""Below the 60 s after which the front proxy drops the connection without a word of ours."""
+"""Below the 60 s after which the front proxy drops the connection without an answer of ours."""
 
 
 @dataclass(frozen=True, slots=True)

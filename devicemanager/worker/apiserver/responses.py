@@ -1,4 +1,4 @@
-"""Between HTTP and what the other modules decide: headers in, responses out.
+"""HTTP responses, made from documents, answers and errors.
 
 Bodies are bytes and content types are whole strings: aiohttp would add parameters of its own otherwise, and clients
 compare the whole.

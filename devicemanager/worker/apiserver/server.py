@@ -110,7 +110,7 @@ class ApiServer:
             response = await self._answer(request, attributes)
         except StatusError as error:
             response = responses.failure(request, error)
-        except Exception:  # noqa: BLE001 - the border of one request: a fault of ours is nobody else's answer
+        except Exception:  # noqa: BLE001 - a fault of ours ends one request and no other
             self._log.exception("request_failed", path=excerpt(attributes.path))
             response = responses.failure(
                 request, status.internal_error("the request failed for a reason of our own")

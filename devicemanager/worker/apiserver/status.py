@@ -15,7 +15,7 @@ class StatusError(Exception):
 
     Attributes:
         code: The HTTP status.
-        reason: The machine-readable word of Kubernetes.
+        reason: The machine-readable reason of Kubernetes.
         message: What kubectl prints.
         details: None leaves the key out, as for 401; an empty mapping stays an empty object.
         headers: To be sent beside the body.

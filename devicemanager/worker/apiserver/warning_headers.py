@@ -1,4 +1,4 @@
-"""``Warning`` headers: how an answer that is only partly there says so to a person. Pure."""
+"""``Warning`` headers, which tell a person what an answer lacks. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
