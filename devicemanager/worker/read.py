@@ -54,16 +54,16 @@ class WorkloadReader(Reader):
         title = f"{self._kind} {namespace}/{name}"
         if not (is_name(namespace) and is_name(name)):
             return NotFound(f"{self._kind} {namespace!r}/{name!r} not found")
-        work = await self._found((namespace, name), left)
-        match work:
-            case FetchError() if work.says_missing(name):
+        located = await self._found((namespace, name), left)
+        match located:
+            case FetchError() if located.says_missing(name):
                 return NotFound(f"{title} not found")
             case FetchError():
-                return _ended(left, f"{title} cannot be read: {work.state}: {work.message}")
+                return _ended(left, f"{title} cannot be read: {located.state}: {located.message}")
             case NotLocated():
-                return Unavailable(work.message)
+                return Unavailable(located.message)
             case Located():
-                return await self._measured(work, left)
+                return await self._measured(located, left)
 
     @override
     async def list(
@@ -92,42 +92,42 @@ class WorkloadReader(Reader):
         pods = await pods_read.outcome()
         return pods if isinstance(pods, FetchError) else self._reads.workload.locate(source, pods)
 
-    async def _measured(self, work: Located, left: Countdown) -> Outcome:
+    async def _measured(self, located: Located, left: Countdown) -> Outcome:
         deadline_s = left.at_most(self._deadlines.device_manager_s)
         snapshot_reads = {
-            manufacturer: self._sources.snapshots.begin((work.node_name, manufacturer), deadline_s=deadline_s)
-            for manufacturer in work.allocation.manufacturers
+            manufacturer: self._sources.snapshots.begin((located.node_name, manufacturer), deadline_s=deadline_s)
+            for manufacturer in located.allocation.manufacturers
         }
-        kubelet, metrics_server = await self._usage(work, left)
+        kubelet, metrics_server = await self._usage(located, left)
         if isinstance(kubelet, SourceFailure) and isinstance(metrics_server, SourceFailure):
-            return _ended(left, _no_usage(work, kubelet, metrics_server))
+            return _ended(left, _no_usage(located, kubelet, metrics_server))
         snapshots = {manufacturer: await read.outcome() for manufacturer, read in snapshot_reads.items()}
         return Answer(
-            assemble(work, self._clock, kubelet=kubelet, metrics_server=metrics_server, snapshots=snapshots)
+            assemble(located, self._clock, kubelet=kubelet, metrics_server=metrics_server, snapshots=snapshots)
         )
 
-    async def _usage(self, work: Located, left: Countdown) -> tuple[PodOutcome, PodOutcome | None]:
+    async def _usage(self, located: Located, left: Countdown) -> tuple[PodOutcome, PodOutcome | None]:
         """What the kubelet says, and what metrics.k8s.io says if that was asked and has answered."""
-        deadlines, name = self._deadlines, (work.pod.namespace, work.pod.name)
-        kubelet_read = self._sources.kubelets.begin(work.node_name, deadline_s=left.at_most(deadlines.kubelet_s))
+        deadlines, name = self._deadlines, (located.pod.namespace, located.pod.name)
+        kubelet_read = self._sources.kubelets.begin(located.node_name, deadline_s=left.at_most(deadlines.kubelet_s))
         if await kubelet_read.settled(deadlines.hedge_s):
-            kubelet = of_pod(await kubelet_read.outcome(), work, self._clock)
+            kubelet = of_pod(await kubelet_read.outcome(), located, self._clock)
             if isinstance(kubelet, PodReading):
                 return kubelet, None
         fallback_read = self._sources.metrics.begin(name, deadline_s=left.at_most(deadlines.fallback_s))
-        kubelet = of_pod(await kubelet_read.outcome(), work, self._clock)
+        kubelet = of_pod(await kubelet_read.outcome(), located, self._clock)
         if isinstance(kubelet, PodReading) and not await fallback_read.settled(0):
             return kubelet, None
-        return kubelet, of_pod(await fallback_read.outcome(), work, self._clock)
+        return kubelet, of_pod(await fallback_read.outcome(), located, self._clock)
 
 
 def _ended(left: Countdown, message: str) -> Unavailable | DeadlineExceeded:
     return DeadlineExceeded(message) if left.over else Unavailable(message)
 
 
-def _no_usage(work: Located, kubelet: SourceFailure, metrics_server: SourceFailure) -> str:
+def _no_usage(located: Located, kubelet: SourceFailure, metrics_server: SourceFailure) -> str:
     said = "; ".join(
         f"{name}: {failure.state}" + (f", {failure.message}" if failure.message else "")
-        for name, failure in ((f"{KUBELET} of node {work.node_name}", kubelet), (METRICS_SERVER, metrics_server))
+        for name, failure in ((f"{KUBELET} of node {located.node_name}", kubelet), (METRICS_SERVER, metrics_server))
     )
-    return f"no figures of pod {work.pod.namespace}/{work.pod.name}: {said}"
+    return f"no figures of pod {located.pod.namespace}/{located.pod.name}: {said}"

@@ -147,7 +147,7 @@ class FaultLog:
 
 
 def assemble(
-    work: Located,
+    located: Located,
     clock: Clock,
     *,
     kubelet: PodOutcome,
@@ -159,18 +159,18 @@ def assemble(
         manufacturer: failure(read) if isinstance(read, FetchError) else read.reading(clock)
         for manufacturer, read in snapshots.items()
     }
-    source, pod = work.source, work.pod
+    source, pod = located.source, located.pod
     return WorkloadUsage(
         namespace=source.namespace,
         name=source.name,
         uid=source.uid,
         created_at=source.created_at,
         labels=source.labels,
-        node_name=work.node_name,
+        node_name=located.node_name,
         sample=merge(
             now=clock.now(),
             pod_uid=pod.uid,
-            allocation=work.allocation,
+            allocation=located.allocation,
             kubelet=kubelet,
             metrics_server=metrics_server,
             device_managers=outcomes,
@@ -180,9 +180,9 @@ def assemble(
     )
 
 
-def of_pod(read: NodeRead | MetricsRead | FetchError, work: Located, clock: Clock) -> PodOutcome:
+def of_pod(read: NodeRead | MetricsRead | FetchError, located: Located, clock: Clock) -> PodOutcome:
     """What a summary, or metrics.k8s.io, says of one pod at this moment."""
-    return failure(read) if isinstance(read, FetchError) else read.reading(work.pod, clock)
+    return failure(read) if isinstance(read, FetchError) else read.reading(located.pod, clock)
 
 
 def failure(error: FetchError) -> SourceFailure:

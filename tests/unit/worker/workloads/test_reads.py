@@ -3,7 +3,8 @@
 import pytest
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster import StandInCluster
+from devicemanager.demo.access import Rule
+from devicemanager.demo.cluster import WORKER_USER, StandInCluster
 from devicemanager.demo.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.allocation import Mode
@@ -13,6 +14,7 @@ from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.reads import WorkloadReads
 from devicemanager.worker.workloads.workload import Located
+from tests.e2e.toy.workload import LABEL, TOY
 
 
 @pytest.mark.asyncio
@@ -51,3 +53,21 @@ async def test_all_are_listed_in_pages(
 
     assert set(sources) == set(pods) == {("team-a", f"web-{number}") for number in range(7)}
     assert len(stand_in_cluster.requests.matching("pods", verb="list")) == 3
+
+
+@pytest.mark.asyncio
+async def test_pods_that_a_label_names_are_found_for_one_and_for_all(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster
+) -> None:
+    for pod, toy in (("robot-0", "robot"), ("robot-1", "robot"), ("train-0", "train")):
+        stand_in_cluster.add_instance(InstanceSpec("play", pod, "node-a", labels={LABEL: toy}))
+    stand_in_cluster.grant(Rule(WORKER_USER, ("list",), ("",), ("configmaps",)))
+    async with WorkloadReads(TOY, cluster, SystemClock()) as reads:
+        of_one = await reads.pods(("play", "robot"), deadline_s=5).outcome()
+        of_another = await reads.pods(("other", "robot"), deadline_s=5).outcome()
+        _, of_all = await reads.all("play", deadline_s=5)
+
+    assert not isinstance(of_one, FetchError)
+    assert [pod.name for pod in of_one] == ["robot-0", "robot-1"]
+    assert of_another == ()
+    assert {name: len(pods) for name, pods in of_all.items()} == {("play", "robot"): 2, ("play", "train"): 1}
