@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from devicemanager.model.accelerator import CollectorState, Reason
-from devicemanager.model.usage import InstanceUsage, Resources, SourceReport, SourceState
-from devicemanager.worker.apiserver.table import cells, column_definitions, duration
+from devicemanager.model.usage import Resources, SourceReport, SourceState, WorkloadUsage
+from devicemanager.worker.workloads.instance.table import COLUMNS, cells
 from tests.unit.apiserver.room import NOW, card, usage
 
 OK = SourceReport("kubelet", SourceState.OK, 5)
@@ -14,13 +12,12 @@ NVIDIA = SourceReport("device-manager/nvidia", SourceState.OK, 2)
 DOWN = SourceReport("device-manager/amd", SourceState.TIMEOUT)
 
 
-def row(one: InstanceUsage) -> dict[str, str]:
-    names = [str(column["name"]) for column in column_definitions()]
-    return dict(zip(names, cells(one, NOW), strict=True))
+def row(one: WorkloadUsage) -> dict[str, str]:
+    return dict(zip((column.name for column in COLUMNS), cells(one, NOW), strict=True))
 
 
 def test_columns() -> None:
-    shown = [(column["name"], column["priority"]) for column in column_definitions()]
+    shown = [(column.name, column.priority) for column in COLUMNS]
     assert shown == [
         ("Name", 0),
         ("CPU", 0),
@@ -38,8 +35,7 @@ def test_columns() -> None:
         ("Clock-Reduction", 1),
         ("Sources", 1),
     ]
-    assert [column["format"] for column in column_definitions()] == ["name", *[""] * 14]
-    assert all(" " not in str(column["name"]) and column["description"] for column in column_definitions())
+    assert all(" " not in column.name and column.description for column in COLUMNS)
 
 
 def test_a_complete_row() -> None:
@@ -135,7 +131,7 @@ def test_an_instance_without_a_sample_keeps_its_row() -> None:
 
 def test_no_column_is_called_age_which_elsewhere_means_the_objects_own() -> None:
     """Scripts that look for AGE would read an age of seconds as that of the Instance."""
-    assert "AGE" not in [str(column["name"]).upper() for column in column_definitions()]
+    assert "AGE" not in [column.name.upper() for column in COLUMNS]
     assert row(replace(usage(), created_at=None))["Instance-Age"] == "<unknown>"
     assert row(replace(usage(), sample=None))["Instance-Age"] == "120m"
 
@@ -144,25 +140,3 @@ def test_age_is_the_oldest_source_and_only_without_one_a_difference_of_clocks() 
     assert row(usage(sources=[OK, replace(NVIDIA, age_s=40)]))["Sample-Age"] == "40s"
     assert row(usage(sources=[replace(OK, age_s=None)]))["Sample-Age"] == "7s"
     assert row(usage(sources=[replace(DOWN, age_s=4000)]))["Sample-Age"] == "7s"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-5, "0s"),
-        (0, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (130, "2m10s"),
-        (599, "9m59s"),
-        (600, "10m"),
-        (659, "10m"),
-        (10799, "179m"),
-        (10800, "3h"),
-        (172799, "47h"),
-        (172800, "2d"),
-        (10**9, "11574d"),
-    ],
-)
-def test_durations(seconds: int, text: str) -> None:
-    assert duration(seconds) == text

@@ -6,15 +6,16 @@ have a figure and others have not, the cell says how many were counted: ``93% (7
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from devicemanager.model.figures import SHOWN, Column, Figure, FigureSpec, Fold, unit_text
+from devicemanager.model.figures import SHOWN, Figure, FigureSpec, Fold, unit_text
 from devicemanager.model.reasons import Reason
-from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceState, UsageSample
+from devicemanager.model.usage import AcceleratorUsage, SourceState, UsageSample, WorkloadUsage
+from devicemanager.rules.duration import human_duration
 from devicemanager.rules.freshness import sample_age_s
 from devicemanager.rules.units import millicores
+from devicemanager.worker.workloads.workload import Column
 
 UNKNOWN: Final = "<unknown>"
 NONE: Final = "<none>"
@@ -23,40 +24,18 @@ _DEVICE_MANAGER: Final = "device-manager/"
 _CARD_SOURCES: Final = (_DEVICE_MANAGER, "allocation")
 
 
-class IncludeObject(StrEnum):
-    """How much of the object comes with a row; the values of the ``includeObject`` parameter."""
-
-    METADATA = "Metadata"
-    OBJECT = "Object"
-    NONE = "None"
-
-
-def column_definitions() -> list[dict[str, object]]:
-    """The columns in their order; priority 1 shows with ``-o wide`` only."""
-    return [
-        {
-            "name": name,
-            "type": "string",
-            "format": "name" if name == "Name" else "",
-            "description": description,
-            "priority": priority,
-        }
-        for name, priority, description in _COLUMNS
-    ]
-
-
-def cells(usage: InstanceUsage, now: datetime) -> list[str]:
+def cells(usage: WorkloadUsage, now: datetime) -> list[str]:
     """One row, in the order of the columns."""
     created = usage.created_at
     values = {
         "Name": usage.name,
         "Node": usage.node_name or NONE,
-        "Instance-Age": UNKNOWN if created is None else duration(int((now - created).total_seconds())),
+        "Instance-Age": UNKNOWN if created is None else human_duration(int((now - created).total_seconds())),
         "Sources": NONE,
     }
     if usage.sample is not None:
         values |= _sample_cells(usage.sample, now)
-    return [values.get(name, UNKNOWN) for name, _, _ in _COLUMNS]
+    return [values.get(column.name, UNKNOWN) for column in COLUMNS]
 
 
 def _sample_cells(sample: UsageSample, now: datetime) -> dict[str, str]:
@@ -76,21 +55,7 @@ def _sample_cells(sample: UsageSample, now: datetime) -> dict[str, str]:
 
 def age(sample: UsageSample, now: datetime) -> str:
     """How old the oldest figure is, as kubectl writes ages."""
-    return duration(sample_age_s(sample, now))
-
-
-def duration(seconds: int) -> str:
-    """Whole seconds as kubectl writes them: ``5s``, ``2m10s``, ``15m``, ``3h``, ``2d``. Never negative."""
-    seconds = max(0, seconds)
-    if seconds < 120:
-        return f"{seconds}s"
-    minutes, rest = divmod(seconds, 60)
-    if minutes < 10:
-        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
-    if minutes < 180:
-        return f"{minutes}m"
-    hours = minutes // 60
-    return f"{hours}h" if hours < 48 else f"{hours // 24}d"
+    return human_duration(sample_age_s(sample, now))
 
 
 def _of_limit(used: Figure, limit: int | None, unit: str) -> str:
@@ -134,7 +99,7 @@ def _memory(cards: Sequence[AcceleratorUsage]) -> tuple[str, int]:
     return f"{sum(used for used, _ in pairs)}Mi/{sum(total for _, total in pairs)}Mi", len(pairs)
 
 
-def _folded(spec: FigureSpec, column: Column, cards: Sequence[AcceleratorUsage]) -> tuple[str, int]:
+def _folded(spec: FigureSpec, column: figures.Column, cards: Sequence[AcceleratorUsage]) -> tuple[str, int]:
     """One cell for several cards, and how many of them have the figure."""
     values = [value for card in cards if not isinstance(value := card.figures[spec.name], Reason)]
     if not values:
@@ -164,29 +129,33 @@ def _sources(sample: UsageSample) -> str:
     )
 
 
-def _figure_columns(*priorities: int) -> Iterable[tuple[str, int, str]]:
+def _figure_columns(*priorities: int) -> Iterable[Column]:
     return (
-        (column.heading, min(1, column.priority), f"{spec.description}, {column.fold}{unit_text(spec.quantity)}.")
+        Column(
+            column.heading, min(1, column.priority), f"{spec.description}, {column.fold}{unit_text(spec.quantity)}."
+        )
         for spec, column in SHOWN
         if column.priority in priorities
     )
 
 
-_COLUMNS: Final = (
-    ("Name", 0, "Name of the Instance."),
-    ("CPU", 0, "CPU in use, in thousandths of a core, of the pod's limit where it has one."),
-    ("Memory", 0, "Working set in MiB, of the pod's limit where it has one."),
-    (
+COLUMNS: Final = (
+    Column("Name", 0, "Name of the Instance."),
+    Column("CPU", 0, "CPU in use, in thousandths of a core, of the pod's limit where it has one."),
+    Column("Memory", 0, "Working set in MiB, of the pod's limit where it has one."),
+    Column(
         "Disk",
         0,
         "Ephemeral storage in use (writable layers, logs, emptyDirs) in MiB, of the pod's limit where it has one.",
     ),
-    ("GPUs", 0, "Accelerators listed; a + says that a device manager could not be read, so there may be more."),
+    Column(
+        "GPUs", 0, "Accelerators listed; a + says that a device manager could not be read, so there may be more."
+    ),
     *_figure_columns(0),
-    ("GPU-Mem", 0, "Accelerator memory in use of what there is, in MiB, over the cards that were measured."),
-    ("Sample-Age", 0, "Time since the oldest figure of the row was measured."),
-    ("Node", 1, "Node that runs the Instance's pod."),
-    ("Instance-Age", 1, "Time since the Instance was created."),
+    Column("GPU-Mem", 0, "Accelerator memory in use of what there is, in MiB, over the cards that were measured."),
+    Column("Sample-Age", 0, "Time since the oldest figure of the row was measured."),
+    Column("Node", 1, "Node that runs the Instance's pod."),
+    Column("Instance-Age", 1, "Time since the Instance was created."),
     *_figure_columns(1, 2),
-    ("Sources", 1, "What was asked for the figures; a source that did not answer well carries its state."),
+    Column("Sources", 1, "What was asked for the figures; a source that did not answer well carries its state."),
 )
