@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
+from devicemanager.model import figures
 from devicemanager.model.figures import SHOWN, Figure, FigureSpec, Fold, unit_text
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import AcceleratorUsage, SourceState, UsageSample, WorkloadUsage
