@@ -92,7 +92,8 @@ class NvidiaCard:
         """
         uuid = _text(self._identity("uuid", lambda nvml, handle: nvml.nvmlDeviceGetUUID(handle)))
         before = self.identity
-        same = before if uuid is not None and uuid == before.id else Card(self.index)
+        same = before if uuid is not None and uuid == before.id else Card(self.index, uuid)
+        self.identity = same  # also of a card that is lost before it has said the rest
         name = same.name or _text(self._identity("name", lambda nvml, handle: nvml.nvmlDeviceGetName(handle)))
         address = same.pci_bus_id or _address(
             self._identity("pci", lambda nvml, handle: nvml.nvmlDeviceGetPciInfo(handle).busId)

@@ -48,6 +48,6 @@ def _reasons(reading: Reading) -> frozenset[Reason]:
 
 
 def _main_reason(reading: Reading) -> Reason:
-    return Counter(f for f in reading.figures if isinstance(f, Reason) and f in _reasons(reading)).most_common(1)[
-        0
-    ][0]
+    reasons = _reasons(reading)
+    counted = Counter(figure for figure in reading.figures if isinstance(figure, Reason) and figure in reasons)
+    return counted.most_common(1)[0][0]

@@ -595,6 +595,18 @@ class TestLostCards:
         sample = child.sample_where(lambda sample: sample.readings[0]["id"] == "GPU-other")
         assert (sample.readings[0]["name"], sample.readings[0]["power"]) == ("another", 120_500)
 
+    def test_another_card_behind_a_handle_that_is_lost_before_it_has_said_all(
+        self, nvml: NvmlStandin, nvidia: StartNvidia
+    ) -> None:
+        """F01: it is the other card that is lost."""
+        nvml.play(Scenario.healthy(1))
+        child = nvidia()
+        child.sample()
+        moved = Scenario(1).card(0, **healthy_card(1))
+        nvml.play(moved.call("nvmlDeviceGetName", 0, code=15))
+        lost = child.sample_where(lambda sample: sample.readings[0]["unhealthy"] is not None).readings[0]
+        assert (lost["id"], lost["memory"]) == (healthy_card(1)["uuid"], "lost")
+
     def test_a_count_that_fell_leaves_no_identity_behind(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         """F01: the card at index 0 is gone, the others moved, and one does not say who it is."""
         nvml.play(Scenario.healthy(3))
