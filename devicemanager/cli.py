@@ -18,13 +18,17 @@ from typing import Final
 from devicemanager import __version__, logs, streams
 from devicemanager.errors import OutputError, SettingsError
 from devicemanager.settings.flags import Settings, with_flags
-from devicemanager.settings.node import LogSettings, from_process
+from devicemanager.settings.output import LogSettings
+from devicemanager.settings.process import from_process
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 EXIT_READER_LEFT: Final = 128 + signal.SIGPIPE
+
+_EXTRAS: Final = {"kubernetes": "cli"}
+"""Packages that are not in the extra of every command that may need them, and the extra they are in."""
 
 _LEFT_OVER_S: Final = 1
 """For threads after everything has ended; one that hangs in a file system would keep the process for ever."""
@@ -87,7 +91,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Print what one Instance uses now.",
         "devicemanager.settings.instance_metrics:InstanceMetricsSettings",
         "devicemanager.programs.instance_look:look",
-        extra="worker",
+        extra="cli",
     ),
     "demo": Command(
         "Show the whole chain on this machine, without a cluster or an accelerator.",
@@ -140,7 +144,8 @@ def _answer(given: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         if command.extra is None or (error.name or "").startswith(("devicemanager", "collectors")):
             raise
-        needed = f"pip install 'accelerator-device-manager[{command.extra}]'"
+        extra = _EXTRAS.get(error.name or "", command.extra)
+        needed = f"pip install 'accelerator-device-manager[{extra}]'"
         print(f"{program}: the Python package {error.name} is not installed: {needed}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:

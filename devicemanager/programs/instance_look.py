@@ -10,7 +10,7 @@ from devicemanager.errors import FetchError
 from devicemanager.programs import present
 from devicemanager.programs.present_usage import usage_text
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
-from devicemanager.settings.node import Output
+from devicemanager.settings.output import Output
 from devicemanager.wire import instance_metrics
 from devicemanager.worker.ask import ask
 from devicemanager.worker.outcomes import Answer

@@ -23,13 +23,8 @@ from devicemanager.node.holder import Holder
 from devicemanager.node.server import SNAPSHOT_PATH
 from devicemanager.programs import hardware, present
 from devicemanager.rules import freshness
-from devicemanager.settings.node import (
-    CollectingSettings,
-    DetectSettings,
-    MonitorSettings,
-    Output,
-    SnapshotSettings,
-)
+from devicemanager.settings.node import CollectingSettings, DetectSettings, MonitorSettings, SnapshotSettings
+from devicemanager.settings.output import Output
 from devicemanager.tls.identity import ClientIdentity
 from devicemanager.tls.material import PairFiles
 from devicemanager.wire import snapshot

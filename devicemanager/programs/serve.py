@@ -12,7 +12,8 @@ from devicemanager.programs import hardware
 from devicemanager.serving import probes
 from devicemanager.serving.lifecycle import serve_until_told
 from devicemanager.serving.listener import Listener
-from devicemanager.settings.node import ServerSettings, ServeSettings
+from devicemanager.settings.node import ServeSettings
+from devicemanager.settings.server import ServerSettings
 from devicemanager.tls import identity as tls
 from devicemanager.tls.material import Pair, PairFiles
 

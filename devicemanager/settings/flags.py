@@ -1,7 +1,7 @@
 """How one definition of a setting becomes a flag, an environment variable, a line of a file and a line of help.
 
 A program's settings are one frozen pydantic model, in a module beside this one. Each field is described once, by
-an :class:`About` in its annotation; everything a person sees is derived here. The value is taken from the first of
+a :class:`FlagSpec` in its annotation; everything a person sees is derived here. A value is taken from the first of
 flag, environment, file and default that gives one, and every problem is found before any is reported.
 
 Nothing here reads the environment: it is handed in.
@@ -25,7 +25,7 @@ ENVIRONMENT_PREFIX: Final = "DEVICEMANAGER_"
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class FlagSpec:
     """What a person must know of one setting.
 
     Attributes:
@@ -64,7 +64,7 @@ class Settings(BaseModel):
 
     config: Annotated[
         Path | None,
-        About("YAML file with settings, keyed by their flags' names without the dashes in front.", "PATH"),
+        FlagSpec("YAML file with settings, keyed by their flags' names without the dashes in front.", "PATH"),
     ] = None
 
     def conflicts(self) -> Iterator[Conflict]:
@@ -81,14 +81,14 @@ class Setting:
 
     Attributes:
         name: The field of the model.
-        about: Its description.
+        spec: Its description.
         switch: True when the flag stands alone or takes ``=true`` and ``=false``.
         many: True when the flag may be repeated and takes several values separated by commas.
         default: As the documentation spells it; empty when there is none.
     """
 
     name: str
-    about: About
+    spec: FlagSpec
     switch: bool
     many: bool
     default: str
@@ -101,14 +101,14 @@ class Setting:
     @property
     def flag(self) -> str:
         """As typed: ``--secure-port``; a positional argument is named in capitals."""
-        return self.name.upper() if self.about.positional else f"--{self.key}"
+        return self.name.upper() if self.spec.positional else f"--{self.key}"
 
     @property
     def variables(self) -> tuple[str, ...]:
         """Environment variables that give it, the first that is set and not empty counting."""
-        if self.about.positional:
+        if self.spec.positional:
             return ()
-        return (ENVIRONMENT_PREFIX + self.name.upper(), *self.about.also_from)
+        return (ENVIRONMENT_PREFIX + self.name.upper(), *self.spec.also_from)
 
 
 def settings_of(model: type[Settings]) -> tuple[Setting, ...]:
@@ -122,24 +122,24 @@ def settings_of(model: type[Settings]) -> tuple[Setting, ...]:
 
 
 def _setting(name: str, annotation: object, metadata: Iterable[object], default: object) -> Setting:
-    about = next(item for item in metadata if isinstance(item, About))
+    spec = next(item for item in metadata if isinstance(item, FlagSpec))
     types_of_value = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     return Setting(
         name=name,
-        about=about,
+        spec=spec,
         switch=bool in types_of_value,
         many=any(get_origin(item) is tuple for item in types_of_value),
-        default=about.default or _spell(default, about),
+        default=spec.default or _spell(default, spec),
     )
 
 
-def _spell(default: object, about: About) -> str:
+def _spell(default: object, spec: FlagSpec) -> str:
     match default:
         case bool():
             return str(default).lower()
         case StrEnum():
             return default.value
-        case float() if about.value == "DURATION":
+        case float() if spec.value == "DURATION":
             return format_duration(default)
         case str() | int() | Path():
             return str(default)
@@ -217,9 +217,9 @@ def with_flags(settings: Settings, problems: Iterable[str]) -> list[str]:
 
 def _read_arguments(settings: Sequence[Setting], arguments: Sequence[str]) -> _Collected:
     """Tokens as Kubernetes programs take them: ``--flag value``, ``--flag=value``, ``--switch``, ``-o value``."""
-    by_flag = {setting.flag: setting for setting in settings if not setting.about.positional}
-    by_flag |= {f"-{setting.about.short}": setting for setting in settings if setting.about.short}
-    positional = [setting for setting in settings if setting.about.positional]
+    by_flag = {setting.flag: setting for setting in settings if not setting.spec.positional}
+    by_flag |= {f"-{setting.spec.short}": setting for setting in settings if setting.spec.short}
+    positional = [setting for setting in settings if setting.spec.positional]
     found = _Collected()
     rest = list(arguments)
     while rest:
@@ -236,7 +236,7 @@ def _read_arguments(settings: Sequence[Setting], arguments: Sequence[str]) -> _C
         elif known.switch and not equals:
             found.values[known.name] = Given("true", flag)
         elif not equals and (not rest or rest[0].startswith("--")):
-            found.problems.append(f"{flag}: needs a value ({known.about.value})")
+            found.problems.append(f"{flag}: needs a value ({known.spec.value})")
         else:
             _add(found, known, text if equals else rest.pop(0), flag)
     return found
@@ -273,7 +273,7 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
         return found
     if not isinstance(document, dict):
         return _unreadable(path, "must be a mapping of settings")
-    by_key = {s.key: s for s in settings if s.name != "config" and not s.about.positional}
+    by_key = {s.key: s for s in settings if s.name != "config" and not s.spec.positional}
     for key, value in document.items():
         if (setting := by_key.get(str(key))) is None:
             found.problems.append(f"{path}: {excerpt(str(key))}: unknown setting{_suggestion(str(key), by_key)}")
@@ -329,7 +329,7 @@ def _reason(error: Mapping[str, Any], setting: Setting) -> str:
         case "enum" | "literal_error":
             return f"must be one of {str(error['ctx']['expected']).replace(' or ', ', ')}".replace("'", "")
         case kind if kind.startswith("int_"):
-            return PORT_PROBLEM if setting.about.value == "PORT" else "must be a whole number"
+            return PORT_PROBLEM if setting.spec.value == "PORT" else "must be a whole number"
         case kind if kind.startswith("float_"):
             return "must be a number"
         case kind if kind.startswith("bool_"):

@@ -20,6 +20,7 @@ from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.serving.connection import Limits
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
+from devicemanager.settings.process import api_server_environment
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.identity import ClientIdentity, ServerIdentity, self_signed_pair
 from devicemanager.tls.material import Pair, PairFiles, TrustedCAs
@@ -197,7 +198,9 @@ def _probes(roots: Mapping[str, Sequence[Check]], log: FilteringBoundLogger) -> 
 
 
 def _credentials(settings: WorkerSettings) -> CredentialsSource:
-    return ServiceAccount() if settings.kubeconfig is None else Kubeconfig(settings.kubeconfig)
+    if settings.kubeconfig is None:
+        return ServiceAccount(api_server_environment(), SERVICE_ACCOUNT)
+    return Kubeconfig(settings.kubeconfig)
 
 
 async def _pair(settings: WorkerSettings) -> Pair | PairFiles:

@@ -11,7 +11,7 @@ import pytest
 from devicemanager.cli import COMMANDS
 from devicemanager.errors import SettingsError
 from devicemanager.settings.flags import Settings, load
-from devicemanager.settings.node import LogSettings
+from devicemanager.settings.output import LogSettings
 from tests.chart.conftest import Document, Render
 from tests.chart.installed import moved
 from tests.chart.test_policy import CASES, pods

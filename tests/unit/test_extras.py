@@ -25,7 +25,10 @@ class Without(MetaPathFinder):
     ("package", "arguments", "extra"),
     [
         ("rich", ["demo", "--once"], "demo"),
-        ("msgspec", ["instance-metrics", "web"], "worker"),
+        ("msgspec", ["instance-metrics", "web"], "cli"),
+        ("kubernetes", ["instance-metrics", "web", f"--kubeconfig={__file__}"], "cli"),
+        ("kubernetes", ["instance-metrics", "web", "-n=default", f"--kubeconfig={__file__}"], "cli"),
+        ("kubernetes", ["worker", f"--kubeconfig={__file__}"], "cli"),
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(

@@ -14,7 +14,7 @@ from devicemanager.demo.cluster import ADMIN_TOKEN, StandInCluster
 from devicemanager.demo.objects import Grant, InstanceSpec
 from devicemanager.programs.instance_look import look
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
-from devicemanager.settings.node import Output
+from devicemanager.settings.output import Output
 from devicemanager.tls.certificates import Authority
 
 WEB = InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")])

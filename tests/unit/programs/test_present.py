@@ -10,7 +10,7 @@ from collectors.pci import PciDevice
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.usage import PeerSnapshot, SnapshotCard
 from devicemanager.programs import present
-from devicemanager.settings.node import Output
+from devicemanager.settings.output import Output
 
 CARD = SnapshotCard(
     id="GPU-1",
