@@ -14,7 +14,7 @@ from yarl import URL
 
 from collectors import pci, registry
 from collectors.scenario import ScenarioError, read_scenario
-from devicemanager import __version__, streams
+from devicemanager import streams
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import CollectorError, DocumentError, FetchError, excerpt
 from devicemanager.model.accelerator import CollectorState, Snapshot
@@ -27,8 +27,10 @@ from devicemanager.settings.node import CollectingSettings, DetectSettings, Moni
 from devicemanager.settings.output import Output
 from devicemanager.tls.identity import ClientIdentity
 from devicemanager.tls.material import PairFiles
+from devicemanager.transport.client import HttpClient
+from devicemanager.transport.failures import CONNECTION_LOST, within
+from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import snapshot
-from devicemanager.worker.transport import CONNECTION_LOST, Received, Request, exchange, open_session, within
 
 DONE: Final = 0
 NOTHING_READ: Final = 1
@@ -133,9 +135,8 @@ async def _fetched(settings: SnapshotSettings, clock: Clock) -> Received:
         tls=identity.context,
         server_hostname=settings.server_name,
     )
-    user_agent = f"devicemanager/{__version__}"
-    async with open_session(connections=1, user_agent=user_agent) as session, within(settings.timeout):
-        answer = await exchange(session, request, clock)
+    async with HttpClient(clock) as http, within(settings.timeout):
+        answer = await http.exchange(request)
     if answer.status != 200:
         raise FetchError(
             SourceState.INVALID, f"HTTP {answer.status}: {excerpt(answer.body.decode(errors='replace'))}"

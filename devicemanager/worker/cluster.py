@@ -8,7 +8,6 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Final, NamedTuple, NoReturn, Protocol, Self
 
 import aiohttp
@@ -17,21 +16,14 @@ from structlog.typing import FilteringBoundLogger
 from typing_extensions import override
 from yarl import URL
 
-from devicemanager import __version__
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError, SettingsError, excerpt
 from devicemanager.model.usage import SourceState
+from devicemanager.transport.client import CONNECTIONS, ERROR_BODY_LIMIT_BYTES, HttpClient
+from devicemanager.transport.failures import within
+from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import kubernetes
 from devicemanager.worker.credentials import Credentials, CredentialsSource
-from devicemanager.worker.transport import (
-    ERROR_BODY_LIMIT_BYTES,
-    Received,
-    Request,
-    exchange,
-    open_session,
-    start,
-    within,
-)
 
 BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Default for an answer, and the limit of one watch event."""
@@ -47,9 +39,6 @@ WATCH_S: Final = 240.0
 
 WATCH_START_S: Final = 30.0
 """For the head of a watch's answer; an API server may fill its own cache before it sends one."""
-
-CONNECTIONS: Final = 1024
-"""To the API server at once; each carries one request, and what hangs must leave room for what does not."""
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
@@ -135,25 +124,19 @@ class ClusterClient(Cluster):
     def __init__(self, source: CredentialsSource, clock: Clock, *, connections: int = CONNECTIONS) -> None:
         self._source = source
         self._clock = clock
-        self._connections = connections
+        self._http = HttpClient(clock, connections=connections)
         self._reloading = asyncio.Lock()
         self._forced_at_s = float("-inf")
         self._reload_problem: str | None = None
-        self._resources = AsyncExitStack()
-        self._session: aiohttp.ClientSession
         self._credentials: Credentials
 
     async def __aenter__(self) -> Self:
         self._credentials = await asyncio.to_thread(self._source.load)
-        self._session = await self._resources.enter_async_context(
-            open_session(connections=self._connections, user_agent=f"devicemanager/{__version__}")
-        )
+        await self._http.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._resources.aclose()
+    async def __aexit__(self, *error: object) -> None:
+        await self._http.__aexit__(*error)
 
     @property
     def authorization(self) -> str | None:
@@ -235,7 +218,7 @@ class ClusterClient(Cluster):
         # No deadline may span a yield: it would cancel whoever iterates, outside of the block that understands it.
         async with AsyncExitStack() as opened:
             async with within(WATCH_START_S):
-                response = await opened.enter_async_context(start(self._session, request))
+                response = await opened.enter_async_context(self._http.response(request))
                 if response.status != 200:
                     body = await response.content.read(ERROR_BODY_LIMIT_BYTES)
                     if response.status == 401:
@@ -258,15 +241,14 @@ class ClusterClient(Cluster):
     ) -> Received:
         async with within(deadline_s):
             used = self._credentials
-            received = await self._exchange(self._request(method, path, params, used, limit_bytes, body))
+            request = self._request(method, path, params, used, limit_bytes, body)
+            received = await self._http.exchange(request)
             if received.status == 401 and (renewed := await self._renew(used)) is not used:
-                received = await self._exchange(self._request(method, path, params, renewed, limit_bytes, body))
+                request = self._request(method, path, params, renewed, limit_bytes, body)
+                received = await self._http.exchange(request)
         if not 200 <= received.status < 300:
             raise refusal(received.status, received.body)
         return received
-
-    async def _exchange(self, request: Request) -> Received:
-        return await exchange(self._session, request, self._clock)
 
     def _request(
         self,

@@ -19,11 +19,11 @@ from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import InstanceUsage, PeerSnapshot, SourceFailure, SourceState
 from devicemanager.rules import freshness
 from devicemanager.rules.merge import KUBELET, PodOutcome, SnapshotOutcome, device_manager, merge
+from devicemanager.transport.failures import attempt
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
 from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
 from devicemanager.worker.shared_reads import SharedReads
-from devicemanager.worker.transport import attempt
 from devicemanager.worker.workloads import Name, Workload
 
 _REMEMBERED_FAULTS: Final = 16_384

@@ -15,13 +15,13 @@ from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError, excerpt
 from devicemanager.model.allocation import Allocation
 from devicemanager.model.usage import SourceState
+from devicemanager.transport.failures import attempt
 from devicemanager.wire import allocation_annotation, instances, pods
 from devicemanager.wire.instances import Instance
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.reflector import list_objects
 from devicemanager.worker.shared_reads import Pending, SharedReads
-from devicemanager.worker.transport import attempt
 
 INSTANCE_GROUP: Final = "worker.gpustack.ai"
 

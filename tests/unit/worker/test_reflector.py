@@ -12,10 +12,10 @@ from typing_extensions import override
 
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.transport.messages import Received
 from devicemanager.worker import reflector as reflector_module
 from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster, WatchEvent
 from devicemanager.worker.reflector import Reflector, list_objects
-from devicemanager.worker.transport import Received
 
 UNREACHABLE = FetchError(SourceState.UNREACHABLE, "cannot connect")
 GONE = FetchError(SourceState.INVALID, "too old resource version", status=410)
