@@ -15,7 +15,7 @@ from typing_extensions import override
 from yarl import URL
 
 from devicemanager.clock import Clock
-from devicemanager.errors import DocumentError, FetchError, excerpt
+from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
 from devicemanager.settings.kubelet import NODE_NAME
 from devicemanager.transport.client import HttpClient
@@ -25,7 +25,7 @@ from devicemanager.wire import nodes
 from devicemanager.worker.cluster import Cluster, is_name, object_path, refusal
 from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.kubelet import READ_DEADLINE_S, SUMMARY_LIMIT_BYTES, KubeletSource, NodeRead, decoded
-from devicemanager.worker.shared_reads import SharedReads
+from devicemanager.worker.single_flight import SharedReads
 
 DEFAULT_PORT: Final = 10250
 """Where a Node names no port of its kubelet."""
@@ -133,10 +133,7 @@ class DirectKubelets(KubeletSource):
 
     async def _locate(self, node: str) -> URL:
         path = object_path("/api/v1/nodes", node)
-        try:
-            found = nodes.parse(await self._cluster.get(path, deadline_s=READ_DEADLINE_S))
-        except DocumentError as error:
-            raise FetchError(SourceState.INVALID, str(error)) from error
+        found = nodes.parse(await self._cluster.get(path, deadline_s=READ_DEADLINE_S))
         return summary_url(found, self._access.address_types)
 
 

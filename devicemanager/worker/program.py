@@ -25,8 +25,8 @@ from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.identity import ClientIdentity, ServerIdentity, self_signed_pair
 from devicemanager.tls.material import Pair, PairFiles, TrustedCAs
 from devicemanager.wire import instance_metrics
-from devicemanager.worker.apiserver.authentication import Authenticator, TokenVerdicts
-from devicemanager.worker.apiserver.authorization import AccessVerdicts, Authorizer, ReviewFailedError
+from devicemanager.worker.apiserver.authentication import Authenticator, TokenReviews
+from devicemanager.worker.apiserver.authorization import AccessReviews, Authorizer, ReviewFailedError
 from devicemanager.worker.apiserver.concurrency import Cap
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.front_proxy import FrontProxy
@@ -36,11 +36,12 @@ from devicemanager.worker.apiserver.owners import Owners
 from devicemanager.worker.apiserver.registration import check_registration, parse_service
 from devicemanager.worker.apiserver.rendering import Renderer
 from devicemanager.worker.apiserver.resources import Resources
+from devicemanager.worker.apiserver.reviews import ReviewCache
 from devicemanager.worker.apiserver.server import ApiServer, Parts
-from devicemanager.worker.apiserver.verdicts import OverloadedError, Verdicts
 from devicemanager.worker.connected import ReadOptions, ReadSide, connected
 from devicemanager.worker.credentials import SERVICE_ACCOUNT, CredentialsSource, Kubeconfig, ServiceAccount
 from devicemanager.worker.direct_kubelets import KubeletAccess
+from devicemanager.worker.single_flight import OverloadedError
 from devicemanager.worker.sources import Ages
 
 LIMITS: Final = Limits(
@@ -170,8 +171,8 @@ async def _parts(
         },
     )
     front_proxy = FrontProxy(side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())))
-    tokens: TokenVerdicts = await stack.enter_async_context(Verdicts(clock))
-    access: AccessVerdicts = await stack.enter_async_context(Verdicts(clock))
+    tokens: TokenReviews = await stack.enter_async_context(ReviewCache(clock))
+    access: AccessReviews = await stack.enter_async_context(ReviewCache(clock))
     renderer = Renderer(settings.api_group, partial(instance_metrics.encode, api_group=settings.api_group))
     parts = Parts(
         discovery=DiscoveryDocuments(settings.api_group),

@@ -23,7 +23,7 @@ from devicemanager.transport.failures import attempt
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
 from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
-from devicemanager.worker.shared_reads import SharedReads
+from devicemanager.worker.single_flight import SharedReads
 from devicemanager.worker.workloads import Name, Workload
 
 _REMEMBERED_FAULTS: Final = 16_384

@@ -21,7 +21,7 @@ from devicemanager.wire.instances import Instance
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.reflector import list_objects
-from devicemanager.worker.shared_reads import Pending, SharedReads
+from devicemanager.worker.single_flight import Pending, SharedReads
 
 INSTANCE_GROUP: Final = "worker.gpustack.ai"
 

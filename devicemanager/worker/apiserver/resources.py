@@ -31,7 +31,7 @@ from devicemanager.worker.outcomes import (
     Reader,
     Unavailable,
 )
-from devicemanager.worker.shared_reads import SharedReads
+from devicemanager.worker.single_flight import SharedReads
 
 Item = TypeVar("Item", Instance, InstanceUsage)
 

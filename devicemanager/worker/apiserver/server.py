@@ -34,7 +34,7 @@ from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners, is_owner_read
 from devicemanager.worker.apiserver.resources import Reply, Resources
 from devicemanager.worker.apiserver.status import Refusal
-from devicemanager.worker.apiserver.verdicts import OverloadedError
+from devicemanager.worker.single_flight import OverloadedError
 
 _READ_METHODS: Final = frozenset({"GET", "HEAD"})
 _ALLOWED: Final = "GET, HEAD"

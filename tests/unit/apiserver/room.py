@@ -44,9 +44,8 @@ from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners
 from devicemanager.worker.apiserver.rendering import Renderer
 from devicemanager.worker.apiserver.request_header import FrontProxyTrust
-from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, ReviewCache
 from devicemanager.worker.apiserver.server import ApiServer, Parts
-from devicemanager.worker.apiserver.verdicts import Verdicts
 from devicemanager.worker.outcomes import Answer, Choose, ListOutcome, ListResult, NotFound, Outcome, Reader
 from devicemanager.worker.program import LIMITS
 
@@ -404,9 +403,12 @@ async def open_room(
             discovery=DiscoveryDocuments(group),
             openapi=OpenApiDocuments(group),
             authenticator=Authenticator(
-                lambda: room.trust, api, await stack.enter_async_context(Verdicts(clock, in_flight=reviews)), clock
+                lambda: room.trust,
+                api,
+                await stack.enter_async_context(ReviewCache(clock, in_flight=reviews)),
+                clock,
             ),
-            authorizer=Authorizer(api, await stack.enter_async_context(Verdicts(clock, in_flight=reviews))),
+            authorizer=Authorizer(api, await stack.enter_async_context(ReviewCache(clock, in_flight=reviews))),
             resources=await stack.enter_async_context(
                 resources.Resources(reader, renderer, reads, clock, metrics.observe_usages)
             ),
