@@ -6,8 +6,8 @@ generated classes are never loaded. Names taken from a caller enter a path throu
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from typing import Final, NamedTuple, NoReturn, Protocol, Self
 
 import aiohttp
@@ -88,8 +88,8 @@ class Cluster(Protocol):
 
     def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
-    ) -> AsyncGenerator[WatchEvent, None]:
-        """Changes since a version, until the server ends the watch."""
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        """Changes since a version, until the server ends the watch or the block is left."""
         ...
 
 
@@ -196,12 +196,13 @@ class ClusterClient(Cluster):
         return (await self._ask("POST", path, None, deadline_s=deadline_s, body=body)).body
 
     @override
+    @asynccontextmanager
     async def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
-    ) -> AsyncGenerator[WatchEvent, None]:
-        """Changes since a version; ends when the server ends it, which it is asked to do after some minutes.
+    ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """Changes since a version; they end when the server ends them, which it is asked to do after some minutes.
 
-        To be iterated under :func:`contextlib.aclosing`, so that leaving early closes the connection.
+        The block is entered once the watch is open, and leaving it closes the connection.
 
         Raises:
             FetchError: ``status`` 410 when the version is too old and a list must come first; else as for ``get``.
@@ -219,15 +220,13 @@ class ClusterClient(Cluster):
         async with AsyncExitStack() as opened:
             async with within(WATCH_START_S):
                 response = await opened.enter_async_context(self._http.response(request))
+                opened.callback(response.close)
                 if response.status != 200:
                     body = await response.content.read(ERROR_BODY_LIMIT_BYTES)
                     if response.status == 401:
                         await self._renew(used)
                     raise refusal(response.status, body)
-            lines = _Lines()
-            while chunk := await _next_chunk(response.content):
-                for line in lines.feed(chunk):
-                    yield _event(line)
+            yield await opened.enter_async_context(aclosing(_events(response.content)))
 
     async def _ask(
         self,
@@ -327,6 +326,13 @@ _STATES: Final = {
     429: SourceState.UNREACHABLE,
     504: SourceState.TIMEOUT,
 }
+
+
+async def _events(content: aiohttp.StreamReader) -> AsyncGenerator[WatchEvent, None]:
+    lines = _Lines()
+    while chunk := await _next_chunk(content):
+        for line in lines.feed(chunk):
+            yield _event(line)
 
 
 async def _next_chunk(content: aiohttp.StreamReader) -> bytes:

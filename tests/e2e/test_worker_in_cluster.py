@@ -76,7 +76,7 @@ async def test_a_token_that_the_kubelet_rotated_is_taken_when_the_old_one_is_ref
     environment = account(stand_in_cluster, tmp_path, "ended")
     async with started(tmp_path, environment) as worker:
         worker.port = (await worker.logged("worker_listening"))["port"]
-        await worker.logged("front_proxy_trust_not_current")
+        await worker.logged("watch_failed")
         account(stand_in_cluster, tmp_path)
 
         await worker.ready()

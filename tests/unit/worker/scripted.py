@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -101,11 +101,10 @@ class ScriptedCluster(Cluster):
         raise NotImplementedError
 
     @override
-    async def watch(
+    def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
-    ) -> AsyncGenerator[WatchEvent, None]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         raise NotImplementedError
-        yield WatchEvent("ADDED", b"")  # makes it a generator
 
 
 class ScriptedDeviceManagers(DeviceManagers):
