@@ -11,8 +11,8 @@ from typing import Final
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, Reading
 
-LINES_VERSION: Final = 1
-"""Raised when a reader of the older lines would misread the newer ones."""
+LINES_VERSION: Final = 2
+"""Raised when one side cannot do with the other's older or newer lines. 2: a sample says when it began."""
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
@@ -24,9 +24,15 @@ def hello(manufacturer: str, pid: int, *, library: str | None = None, fault: str
     return _line({"hello": {"v": LINES_VERSION, "manufacturer": manufacturer, "pid": pid, **more}})
 
 
-def begin() -> bytes:
-    """A sample starts."""
-    return b'{"begin":{}}\n'
+def begin(monotonic_s: float, wall_s: float) -> bytes:
+    """A sample starts.
+
+    Args:
+        monotonic_s: Seconds of CLOCK_MONOTONIC, which all processes of a machine share, before the library is asked
+            for anything. The age of every figure of the sample counts from here.
+        wall_s: Seconds since 1970 of the wall clock at that same moment.
+    """
+    return _line({"begin": {"monotonic": monotonic_s, "wall": wall_s}})
 
 
 def announcement(card: Card) -> bytes:

@@ -121,8 +121,12 @@ def sample(collector: Collector, selection: Selection, emit: Emit) -> None:
     Raises:
         CollectorError: There is no card, or the driver as a whole went away. What was read until then is written.
     """
-    cards = _counted(collector)
-    pending = lines.begin()
+    pending = lines.begin(time.monotonic(), time.time())  # noqa: TID251 - no decision here: both are told as they are
+    try:
+        cards = _counted(collector)
+    except CollectorError:
+        emit(pending)  # also what is said of the library as a whole was found out at this moment, and ages from it
+        raise
 
     def announce(card: Card) -> None:
         emit(pending + lines.announcement(card))

@@ -26,6 +26,8 @@ class Manufacturer:
         library: The file that the dynamic linker is asked for; None where no library is needed.
         runtime_class: Kubernetes RuntimeClass that injects the driver by default; None without one.
         host_mounts: Directories of the host, read only, in which the library lives when no runtime injects it.
+        kernel_module: Its name under ``/sys/module`` while the driver is loaded; None where that is not known.
+        device_node: The file under ``/dev`` without which the library cannot be used; None where that is not known.
         built: Whether a collector for it exists in this release.
     """
 
@@ -35,11 +37,13 @@ class Manufacturer:
     library: str | None = None
     runtime_class: str | None = None
     host_mounts: tuple[str, ...] = ()
+    kernel_module: str | None = None
+    device_node: str | None = None
     built: bool = False
 
 
 _ALL: Final = (
-    Manufacturer("amd", "1002", "amd.com/gpu", "libamd_smi.so", "amd", ("/opt/rocm",)),
+    Manufacturer("amd", "1002", "amd.com/gpu", "libamd_smi.so", "amd", ("/opt/rocm",), "amdgpu", "kfd"),
     Manufacturer(
         "ascend",
         "19e5",
@@ -53,7 +57,9 @@ _ALL: Final = (
     Manufacturer("iluvatar", "1e3e", "iluvatar.com/gpu", "libixml.so", "iluvatar", ("/usr/local/corex",)),
     Manufacturer("metax", "9999", "metax-tech.com/gpu", "libmxsml.so", "metax", ("/opt/mxdriver", "/opt/maca")),
     Manufacturer("mthreads", "1ed5", "mthreads.com/gpu", "libmtml.so.2", "mthreads"),
-    Manufacturer("nvidia", "10de", "nvidia.com/gpu", "libnvidia-ml.so.1", "nvidia", built=True),
+    Manufacturer(
+        "nvidia", "10de", "nvidia.com/gpu", "libnvidia-ml.so.1", "nvidia", (), "nvidia", "nvidiactl", built=True
+    ),
     Manufacturer("thead", "1ded", "alibabacloud.com/ppu", "libhgml.so", None, ("/usr/local/PPU_SDK",)),
     Manufacturer(SIMULATED, built=True),
 )

@@ -180,12 +180,26 @@ def _run(command: Command, settings: Settings) -> int:
         new_loop = asyncio.new_event_loop
     with _without_system_authorities():
         run = resolve_name(command.run)
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        code: int = runner.run(run(settings))
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            code: int = runner.run(run(settings))
+            if command.serves:
+                signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
+                signal.alarm(_LEFT_OVER_S)
+    finally:
         if command.serves:
-            signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
-            signal.alarm(_LEFT_OVER_S)
+            _ignore_late_signals()
     return code
+
+
+def _ignore_late_signals() -> None:
+    """Nothing is left that a signal could ask to end, or that could hang: none decides on the exit code any more.
+
+    The interpreter takes its time to end where processors are scarce, and puts default actions back on the way.
+    """
+    signal.alarm(0)
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager

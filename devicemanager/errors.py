@@ -11,6 +11,7 @@ they appear (``raise … from``); none of ours derives from a foreign class.
 
     * ``ExcessError`` - they hold more than any honest peer sends
 
+  * ``ContainerOutdatedError`` - only a new container has what this program needs
   * ``FetchError`` - a peer could not be asked, or refused
   * ``OutputError`` - the answer could not be written to where it was wanted
 """
@@ -69,6 +70,10 @@ class DocumentError(DeviceManagerError):
 
 class ExcessError(DocumentError):
     """A document that holds more than any honest peer sends. Reading the next such one is not worth its cost."""
+
+
+class ContainerOutdatedError(DeviceManagerError):
+    """This container was made before what the program needs was there. The message says what, and what helps."""
 
 
 class FetchError(DeviceManagerError):

@@ -133,8 +133,8 @@ class Sample:
     """One successful round over all cards of one manufacturer.
 
     Attributes:
-        taken_at: Wall-clock time at which the round was complete, aware UTC.
-        started_monotonic_s: Monotonic time at which the round began; ages are counted from here.
+        taken_at: Wall-clock time of the moment at which the collector process began to read, aware UTC.
+        started_monotonic_s: Monotonic time of that same moment; ages are counted from here.
         duration_s: From the beginning of the round to its end.
         readings: One per card, in the library's order; ids are unique and never None.
     """

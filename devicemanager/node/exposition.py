@@ -128,7 +128,9 @@ def _collector(snapshot: Snapshot) -> Iterator[Metric]:
         "devicemanager_sample_duration_seconds", "How long the reading of the sample took.", labels=labels
     )
     taken = GaugeMetricFamily(
-        "devicemanager_sample_timestamp_seconds", "When the sample was complete, in Unix time.", labels=labels
+        "devicemanager_sample_timestamp_seconds",
+        "When the reading of the sample began, in Unix time.",
+        labels=labels,
     )
     if snapshot.sample is not None:
         duration.add_metric(values, round(snapshot.sample.duration_s, 6))

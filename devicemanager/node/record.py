@@ -1,9 +1,9 @@
 """What the ends of ticks and of processes come to: a sample, a verdict, a delay. No process, no loop, no waiting.
 
-A tick in which any card answered is a sample. All else leaves the held sample to age, and says why.
+A tick that succeeded (``rules.sample``) is a sample. All else leaves the held sample to age, and says why.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
@@ -15,7 +15,9 @@ from devicemanager.node.round import LOST, Round, Unreached, anonymous, assemble
 from devicemanager.node.suspects import Suspects
 from devicemanager.node.verdict import Verdict
 from devicemanager.rules import backoff
+from devicemanager.rules import sample as sample_rules
 from devicemanager.rules.freshness import STALE_AFTER_PERIODS
+from devicemanager.rules.identity import NO_ORDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Record:
         self._verdict = Verdict(clock, log)
         self._known: tuple[Card, ...] = ()
         self._count: int | None = None
+        self._order: Mapping[int, str] = NO_ORDER
         self._setbacks = 0
         self._readable_since_s: float | None = None
         self._none_since_s: float | None = None
@@ -57,7 +60,11 @@ class Record:
 
     def complete(self, tick: Round, count: int, addresses: Sequence[str]) -> None:
         """A tick has come to its end; ``count`` cards exist."""
-        if tick.readings:
+        if self._count not in (None, count):  # an index may mean another card now
+            self._suspects.clear(before_s=tick.started_monotonic_s)
+            self._order = NO_ORDER
+        self._count = count
+        if sample_rules.succeeded(tick.readings.values()):
             self._setbacks = self._verdict.consecutive_failures = 0
             self._none_since_s = None
             self._publish(tick, self._verdict.give(CollectorState.OK), count, addresses, LOST)
@@ -66,18 +73,16 @@ class Record:
         else:
             self._readable_since_s = None
             self._verdict.consecutive_failures += 1
-            self._holder.report(self._none_answered(count))
-        if self._count not in (None, count):
-            self._suspects.clear()  # an index may mean another card now
-        self._count = count
+            self._holder.report(self._none_answered(tick, count))
 
     def fail(self, setback: Setback, unfinished: Round | None, addresses: Sequence[str]) -> None:
-        """A process has failed, perhaps within a tick. If a card had answered until then, that is a sample too."""
+        """A process has failed, perhaps within a tick. What it had read until then may be a sample too."""
         self._setbacks += 1
-        if unfinished is not None and not unfinished.answered:
+        tick = unfinished
+        if unfinished is not None and not sample_rules.succeeded(unfinished.readings.values()):
             unfinished = None
         if setback.state is CollectorState.NO_DEVICES and unfinished is None:
-            self._no_devices(setback.detail)
+            self._no_devices(setback.detail, tick)
             return
         self._none_since_s = None
         self._verdict.consecutive_failures += 1
@@ -111,26 +116,33 @@ class Record:
         unreached: Unreached,
     ) -> None:
         self._readable_since_s = tick.started_monotonic_s
-        readings = assemble(
+        listing = assemble(
             tick.readings,
             self._suspects.readings,
             count=count,
             known=self._known,
             bus_addresses=addresses,
+            order=self._order,
             unreached=unreached,
         )
+        readings = listing.readings
         self._known = remember(readings)
+        self._order = listing.order if count is not None else _still(self._order, listing.order)
         duration_s = self._clock.monotonic() - tick.started_monotonic_s
-        self._holder.publish(Sample(self._clock.now(), tick.started_monotonic_s, duration_s, readings), status)
+        self._holder.publish(Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings), status)
         self._log.debug("sample_published", cards=len(readings), answered=len(tick.readings), duration_s=duration_s)
 
-    def _none_answered(self, count: int) -> CollectorStatus:
+    def _none_answered(self, tick: Round, count: int) -> CollectorStatus:
+        if tick.readings:
+            others = [reading for reading in self._suspects.readings if reading.card.index not in tick.readings]
+            state, why = sample_rules.why_not((*tick.readings.values(), *others))
+            return self._verdict.give(state, f"none of {count} cards gives a figure: {why}")
         timeouts = sum(suspect.reason is Reason.TIMEOUT for suspect in self._suspects.skipped)
         state = CollectorState.UNRESPONSIVE if timeouts else CollectorState.CRASHED
         how = f"{timeouts} did not answer in time" if timeouts else "the collector crashed on each"
         return self._verdict.give(state, f"none of {count} cards can be read: {how}")
 
-    def _no_devices(self, detail: str) -> None:
+    def _no_devices(self, detail: str, tick: Round | None) -> None:
         """No card is counted. Where some were seen before, that is believed only after a while: drivers restart."""
         now_s = self._clock.monotonic()
         if self._none_since_s is None:
@@ -141,8 +153,17 @@ class Record:
             doubt = f"{had}; believed after {STALE_AFTER_PERIODS} periods"
             self._holder.report(self._verdict.give(self._verdict.status.state, doubt))
             return
-        self._known, self._count, self._readable_since_s = (), None, None
+        self._known, self._count, self._order, self._readable_since_s = (), None, NO_ORDER, None
         self._suspects.clear()
         self._verdict.consecutive_failures = 0
         status = self._verdict.give(CollectorState.NO_DEVICES, detail)
-        self._holder.publish(Sample(self._clock.now(), now_s, 0.0, ()), status)
+        began_s, began_at = (
+            (now_s, self._clock.now()) if tick is None else (tick.started_monotonic_s, tick.started_at)
+        )
+        self._holder.publish(Sample(began_at, began_s, now_s - began_s, ()), status)
+
+
+def _still(order: Mapping[int, str], seen: Mapping[int, str]) -> Mapping[int, str]:
+    """The order after a tick that did not come to all cards."""
+    ids = set(seen.values())
+    return {index: card_id for index, card_id in order.items() if card_id not in ids} | dict(seen)

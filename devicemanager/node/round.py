@@ -6,10 +6,11 @@ the process that comes after completes it.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from devicemanager.model.accelerator import Card, Reading, Reason
 from devicemanager.rules.device_ids import is_provisional
-from devicemanager.rules.identity import identify
+from devicemanager.rules.identity import NO_ORDER, identify, order_of
 from devicemanager.rules.plausibility import CARDS_LIMIT
 
 
@@ -18,17 +19,31 @@ class Round:
     """What one tick has read so far.
 
     Attributes:
-        started_monotonic_s: When the first process began to read; the age of the sample counts from here.
+        started_monotonic_s: When the first process began to read, as it says itself; the age counts from here.
+        started_at: That same moment on the wall clock, aware UTC.
         readings: Index -> reading, the latest where two processes read the same card.
+        in_vain_s: How long first touches of cards have waited for nothing.
     """
 
     started_monotonic_s: float
+    started_at: datetime
     readings: dict[int, Reading] = field(default_factory=dict)
+    in_vain_s: float = 0.0
 
-    @property
-    def answered(self) -> bool:
-        """Whether any card did."""
-        return any(reading.answered for reading in self.readings.values())
+
+def earlier_beginning(wall: datetime, began_s: float, now: datetime, now_s: float) -> datetime:
+    """The wall-clock time of a moment that lies ``now_s - began_s`` seconds back, by two accounts the earlier.
+
+    A wall clock may have been set in between, and the monotonic one stands still while a machine sleeps. The
+    earlier of the two never makes figures look younger than they are.
+
+    Args:
+        wall: What the process read then.
+        began_s: That moment, monotonic.
+        now: The wall clock now.
+        now_s: The monotonic clock now.
+    """
+    return min(wall, now - timedelta(seconds=now_s - began_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +55,21 @@ class Unreached:
 
 
 LOST = Unreached(Reason.LOST, "the library no longer counts this card")
+UNNAMED = Unreached(Reason.LOST, "no card that the library counts says that it is this one")
 UNCLAIMED = Unreached(Reason.TRANSIENT_DRIVER_ERROR, "the collector left this card out")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The cards of one sample.
+
+    Attributes:
+        readings: In the library's order, cards that it no longer counts last; ids are unique.
+        order: Index -> vendor's id of those that it does count.
+    """
+
+    readings: tuple[Reading, ...]
+    order: Mapping[int, str]
 
 
 def assemble(
@@ -50,8 +79,9 @@ def assemble(
     count: int | None,
     known: Sequence[Card],
     bus_addresses: Collection[str],
+    order: Mapping[int, str] = NO_ORDER,
     unreached: Unreached = LOST,
-) -> tuple[Reading, ...]:
+) -> Listing:
     """All readings of one sample: those read, those that did not answer, and those known that nobody mentioned.
 
     Args:
@@ -60,20 +90,21 @@ def assemble(
         count: How many cards the library counts; None when the tick ended before that was said.
         known: Cards of earlier samples.
         bus_addresses: Where the bus has cards of this vendor.
+        order: Index -> id as of the last sample with as many cards; empty where indexes mean other cards now.
         unreached: How known cards are listed that are not among the others.
-
-    Returns:
-        In the library's order, cards that it no longer counts last; ids are unique.
     """
     by_index = {reading.card.index: reading for reading in suspects} | dict(read)
     if count is not None:  # a process before this one may have counted more
         by_index = {index: reading for index, reading in by_index.items() if index < count}
     for index in range(count or 0):
         by_index.setdefault(index, Reading.unreadable(Card(index), UNCLAIMED.reason, UNCLAIMED.fault))
-    present = identify([by_index[index] for index in sorted(by_index)], known, bus_addresses)
-    listed = {reading.card.id for reading in present}
+    present = identify([by_index[index] for index in sorted(by_index)], known, bus_addresses, order)
+    listed = {str(reading.card.id) for reading in present}
     missing = [card for card in known if card.id not in listed]
-    return (*present, *(Reading.unreadable(card, unreached.reason, unreached.fault) for card in missing))
+    if unreached is LOST and any(map(is_provisional, listed)):
+        unreached = UNNAMED
+    lost = (Reading.unreadable(card, unreached.reason, unreached.fault) for card in missing)
+    return Listing((*present, *lost), order_of(present))
 
 
 def anonymous(read: Mapping[int, Reading], suspects: Iterable[Reading], count: int | None) -> bool:

@@ -7,8 +7,9 @@ that the :class:`ClientPolicy` lets in. Successful requests leave no line in the
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from aiohttp import hdrs, web
@@ -24,6 +25,7 @@ from devicemanager.node.holder import Document, Holder
 from devicemanager.serving import probes
 from devicemanager.serving.log_rate import RateLimitedLog
 from devicemanager.serving.probes import Check, Probe
+from devicemanager.tls.validity import has_ended
 
 SNAPSHOT_PATH: Final = "/monitor/snapshot"
 
@@ -35,7 +37,7 @@ _CN: Final = "commonName"
 _ALTERNATIVES: Final = frozenset({"DNS", "URI", "IP Address", "email"})
 
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_PeerCertificate: TypeAlias = dict[str, Any]
+_PeerCertificate: TypeAlias = Mapping[str, Any]
 """As :meth:`ssl.SSLSocket.getpeercert` gives it."""
 
 
@@ -52,16 +54,19 @@ class ClientPolicy:
     certificate_required: bool
     allowed_names: frozenset[str] = field(default=frozenset())
 
-    def refusal(self, certificate: _PeerCertificate | None) -> tuple[int, str] | None:
+    def refusal(self, certificate: _PeerCertificate | None, now: datetime) -> tuple[int, str] | None:
         """Status and message for a peer that may not read; None for one that may.
 
         Args:
             certificate: What the peer has shown and the TLS handshake has verified; None or empty without any.
+            now: Aware UTC; connections outlive certificates.
         """
         if not self.certificate_required:
             return None
         if not certificate:
             return 401, "a client certificate is required"
+        if has_ended(certificate, now):
+            return 401, "the client certificate has ended"
         if self.allowed_names and self.allowed_names.isdisjoint(_names(certificate)):
             return 403, "the client certificate carries none of the allowed names"
         return None
@@ -108,7 +113,7 @@ def build_app(
         clock: Ages the snapshot.
         log: Where changes of a probe's verdict are said, and who was refused.
     """
-    guard = _Guard(access, RateLimitedLog(log, clock.monotonic))
+    guard = _Guard(access, RateLimitedLog(log, clock.monotonic), clock)
     app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_unrouted(guard(_not_found))])
     liveness = probes.handler(Probe("livez", live, log))
     open_paths = {
@@ -147,9 +152,10 @@ def _add(app: web.Application, path: str, handler: _Handler, otherwise: _Handler
 class _Guard:
     """Lets through whom a policy lets, and says whom not."""
 
-    def __init__(self, access: ClientPolicy, rated: RateLimitedLog) -> None:
+    def __init__(self, access: ClientPolicy, rated: RateLimitedLog, clock: Clock) -> None:
         self._access = access
         self._rated = rated
+        self._clock = clock
 
     def __call__(self, handler: _Handler) -> _Handler:
         """The same handler behind the policy."""
@@ -159,7 +165,7 @@ class _Guard:
         async def guarded(request: web.Request) -> web.StreamResponse:
             transport = request.transport
             certificate = None if transport is None else transport.get_extra_info("peercert")
-            refusal = self._access.refusal(certificate)
+            refusal = self._access.refusal(certificate, self._clock.now())
             if refusal is None:
                 return await handler(request)
             status, reason = refusal

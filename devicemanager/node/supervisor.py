@@ -19,11 +19,11 @@ from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.node.child import Child, Ended, Garbled, Silent
-from devicemanager.node.conversation import Conversation, Patience, card_deadline_s
+from devicemanager.node.conversation import FIRST_TOUCH_S, Conversation, Patience, card_deadline_s
 from devicemanager.node.holder import Holder
 from devicemanager.node.launcher import STUCK_LIMIT, Launcher
 from devicemanager.node.record import Record, Setback
-from devicemanager.node.round import Round
+from devicemanager.node.round import Round, earlier_beginning
 from devicemanager.node.suspects import Suspects
 from devicemanager.node.trials import Trials
 from devicemanager.wire.collector_lines import Begin, End, Failed, Hello, Line, Read
@@ -48,6 +48,7 @@ class SupervisorOptions:
         command: Starts the collector process; ``--period``, ``--fd``, ``--skip`` and ``--only`` are added.
         card_deadline_s: For reading one card; None chooses by the period (``conversation.card_deadline_s``).
         open_deadline_s: From the start of a process to its first word.
+        first_touch_s: For the first figure of a card in a process, as far as ``open_deadline_s`` reaches.
         node_name: The Kubernetes node, for the log.
         bus_addresses: Where the bus has cards of this manufacturer; asked only when a card cannot say who it is.
         exit_states: Exit code of the process -> what it means, where the process could not say it.
@@ -58,6 +59,7 @@ class SupervisorOptions:
     command: Sequence[str]
     card_deadline_s: float | None = None
     open_deadline_s: float = OPEN_DEADLINE_S
+    first_touch_s: float = FIRST_TOUCH_S
     node_name: str | None = None
     bus_addresses: Callable[[], Sequence[str]] = _no_addresses
     exit_states: Mapping[int, CollectorState] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class Supervisor:
         if options.node_name is not None:
             log = log.bind(node=options.node_name)
         card_s = options.card_deadline_s or card_deadline_s(options.period_s)
-        patience = Patience(options.open_deadline_s, card_s, options.period_s)
+        patience = Patience(options.open_deadline_s, card_s, options.period_s, options.first_touch_s)
         self._options = options
         self._clock = clock
         self._log = log
@@ -115,6 +117,7 @@ class Supervisor:
             return Setback(CollectorState.UNRESPONSIVE, f"{STUCK_LIMIT} collector processes cannot be killed")
         skipped = [suspect.card.index for suspect in self._suspects.skipped]
         self._expect_within(self._options.open_deadline_s)
+        started_s = self._clock.monotonic()
         try:
             child = await self._launcher.start(skip=skipped)
         except OSError as error:
@@ -122,20 +125,20 @@ class Supervisor:
         self._processes += 1
         self._record.started(self._processes)
         try:
-            return await self._follow(child, Conversation(self._options.manufacturer, skipped))
+            return await self._follow(child, Conversation(self._options.manufacturer, skipped, started_s))
         finally:
             self._launcher.kill(child)
 
     async def _follow(self, child: Child, talk: Conversation) -> Setback | None:
         while True:
-            deadline_s = self._launcher.patience.deadline_s(talk.phase)
+            deadline_s = self._deadline_s(talk)
             self._expect_within(deadline_s)
             event = await child.next(deadline_s)
             if isinstance(event, Silent | Ended | Garbled | Failed):
                 self._log.debug("collector_process_left", pid=child.pid, phase=talk.phase.value, noise=child.noise)
                 return self._give_up(child, talk, event, deadline_s)
             try:
-                talk.accept(event)
+                talk.accept(event, self._clock.monotonic())
             except DocumentError as error:
                 return Setback(CollectorState.FAILED, str(error))
             await self._note(event)
@@ -149,8 +152,11 @@ class Supervisor:
         match line:
             case Hello():
                 self._name_library(line)
-            case Begin():
-                self._tick = self._tick or Round(self._clock.monotonic())
+            case Begin(began_s, wall):
+                # The second process of a tick goes on with it: its figures are no older than those read before.
+                self._tick = self._tick or Round(
+                    began_s, earlier_beginning(wall, began_s, self._clock.now(), self._clock.monotonic())
+                )
             case Read(reading) if self._tick is not None:
                 self._tick.readings[reading.card.index] = reading
             case End(count) if self._tick is not None and count > 0:
@@ -170,6 +176,12 @@ class Supervisor:
         else:
             self._log.warning("collector_library_found", library=hello.library, detail=hello.library_fault)
 
+    def _deadline_s(self, talk: Conversation) -> float:
+        patience = self._launcher.patience
+        if talk.first_touch:
+            return patience.first_touch_deadline_s(0.0 if self._tick is None else self._tick.in_vain_s)
+        return patience.deadline_s(talk.phase)
+
     def _give_up(
         self, child: Child, talk: Conversation, event: Silent | Ended | Garbled | Failed, waited_s: float
     ) -> Setback | None:
@@ -177,6 +189,8 @@ class Supervisor:
         blamed = None if self._suspects.full else talk.announced
         match event:
             case Silent() if blamed is not None:
+                if talk.first_touch and self._tick is not None:
+                    self._tick.in_vain_s += waited_s
                 self._trials.overran(child, blamed, waited_s)
                 return None
             case Ended() if blamed is not None:

@@ -4,6 +4,7 @@ A card that answers alone is let back on trial, because some hang only beside ot
 few samples, a relapse counts on from the last one.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +25,7 @@ class Suspect:
         reason: ``timeout``, or ``transient_driver_error`` after a crash.
         fault: One line for a person.
         failures: How often it did not answer since it was last trusted.
+        blamed_at_s: When it last did not answer, monotonic.
         retry_at_s: When to try it alone, monotonic.
         on_trial: It answered alone and is read with the others again.
         trial_samples: How often it did answer with the others since.
@@ -33,6 +35,7 @@ class Suspect:
     reason: Reason
     fault: str
     failures: int
+    blamed_at_s: float
     retry_at_s: float
     on_trial: bool = False
     trial_samples: int = 0
@@ -58,7 +61,7 @@ class Suspects:
         known = self._by_index.get(card.index)
         failures = 1 if known is None else known.failures + 1
         retry_at_s = now_s + backoff.delay_s(failures, self._period_s, readable=False)
-        self._by_index[card.index] = Suspect(card, reason, fault, failures, retry_at_s)
+        self._by_index[card.index] = Suspect(card, reason, fault, failures, now_s, retry_at_s)
         return known is None
 
     def postpone(self, suspect: Suspect, now_s: float) -> None:
@@ -82,9 +85,9 @@ class Suspects:
                     trusted.append(self._by_index.pop(index))
         return tuple(trusted)
 
-    def clear(self) -> None:
-        """Indexes mean other cards now; all are read with the others again."""
-        self._by_index.clear()
+    def clear(self, before_s: float = math.inf) -> None:
+        """Indexes mean other cards now: what was blamed before that is read with the others again."""
+        self._by_index = {i: suspect for i, suspect in self._by_index.items() if suspect.blamed_at_s >= before_s}
 
     @property
     def readings(self) -> tuple[Reading, ...]:

@@ -72,13 +72,14 @@ class Trials:
             return
 
     async def _try(self, suspect: Suspect) -> None:
+        started_s = self._clock.monotonic()
         try:
             child = await self._launcher.start(only=[suspect.card.index])
         except OSError:
             self._suspects.postpone(suspect, self._clock.monotonic())
             return
         try:
-            answered = await self._follow(child, suspect)
+            answered = await self._follow(child, suspect, started_s)
         finally:
             self._launcher.kill(child)
         if answered:
@@ -86,11 +87,14 @@ class Trials:
             self.acquitted.set()
             self._log.info("card_answers_again", index=suspect.card.index, id=suspect.card.id)
 
-    async def _follow(self, child: Child, suspect: Suspect) -> bool:
+    async def _follow(self, child: Child, suspect: Suspect, started_s: float) -> bool:
         """Whether the card was read. One that is no longer counted was too: the common sample tells that better."""
-        talk = Conversation(self._launcher.manufacturer, skipped=())
+        talk = Conversation(self._launcher.manufacturer, (), started_s)
+        patience = self._launcher.patience
         while True:
-            deadline_s = self._launcher.patience.deadline_s(talk.phase)
+            deadline_s = (
+                patience.first_touch_deadline_s(0.0) if talk.first_touch else patience.deadline_s(talk.phase)
+            )
             event = await child.next(deadline_s)
             match event:
                 case Silent() if talk.announced is not None:
@@ -105,7 +109,7 @@ class Trials:
                 case _:
                     pass
             try:
-                talk.accept(event)
+                talk.accept(event, self._clock.monotonic())
             except DocumentError:
                 self._suspects.postpone(suspect, self._clock.monotonic())
                 return False

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -10,12 +11,17 @@ from collectors import contract, pci, registry
 from devicemanager.clock import SystemClock
 from devicemanager.errors import SettingsError
 from devicemanager.node.awaited import AwaitedSupervisor
+from devicemanager.node.container import ContainerWatch
 from devicemanager.node.holder import Holder
 from devicemanager.node.supervisor import Supervisor, SupervisorOptions
+from devicemanager.rules.container import DriverFiles
 from devicemanager.settings.flags import Conflict
 from devicemanager.settings.node import CollectingSettings
 
 AUTO: Final = "auto"
+
+DEV_ROOT = Path("/dev")
+"""Where this container has its device files."""
 
 
 def manufacturer(settings: CollectingSettings) -> str:
@@ -97,6 +103,24 @@ def supervised(settings: CollectingSettings, period_s: float) -> tuple[Holder, S
     return holder, AwaitedSupervisor(
         lambda: found(settings), lambda later: supervisor(settings, later, period_s, holder), holder, clock
     )
+
+
+def container_watch(settings: CollectingSettings, holder: Holder) -> ContainerWatch:
+    """What ends a server in a container that was made before the driver was loaded."""
+
+    def files(name: str) -> DriverFiles | None:
+        known = registry.MANUFACTURERS.get(name)
+        if known is None or known.kernel_module is None or known.device_node is None:
+            return None
+        node = DEV_ROOT / known.device_node
+        return DriverFiles(
+            module=known.kernel_module,
+            loaded=(settings.sys_root / "module" / known.kernel_module).is_dir(),
+            device_node=str(node),
+            node_present=node.exists(),
+        )
+
+    return ContainerWatch(holder, files, SystemClock())
 
 
 def supervisor(settings: CollectingSettings, name: str, period_s: float, holder: Holder) -> Supervisor:

@@ -1,18 +1,24 @@
 """Which card is which. An id is the vendor's, or visibly none; two cards never share one.
 
-A card that does not answer cannot say who it is, but it must stay listed under the id that its users know. What is
-known then: what earlier samples read, which ids and bus addresses the others of this sample have claimed, and which
-addresses the bus lists.
+A place in the library's order is never an identity: the order changes when a card leaves the bus or comes back. So
+figures are shown under a vendor's id only if the card gave that id in the same reading, or its PCI address, at
+which that id was last read. A card that answers nothing has no figures to be shown under a wrong id; it stays
+listed under the id that its users know, as long as nothing contradicts that it is still the card at that index.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from devicemanager.model.accelerator import Card, Reading
+from devicemanager.rules.device_ids import is_provisional
 
 _BY_ADDRESS: Final = "pci:"
 _BY_INDEX: Final = "index:"
+
+NO_ORDER: Final[Mapping[int, str]] = MappingProxyType({})
+"""Nothing is known of who was at which index, or it no longer means anything."""
 
 
 def index_key(index: int) -> str:
@@ -21,32 +27,35 @@ def index_key(index: int) -> str:
 
 
 def identify(
-    readings: Sequence[Reading], known: Iterable[Card], bus_addresses: Collection[str]
+    readings: Sequence[Reading],
+    known: Iterable[Card],
+    bus_addresses: Collection[str],
+    order: Mapping[int, str] = NO_ORDER,
 ) -> tuple[Reading, ...]:
     """Give every reading of one sample a unique id, and the name and address last known of that card.
 
     Args:
         readings: One per card, in the library's order; ``Card.id`` is None where the card could not say.
         known: Cards with the vendor's ids as earlier samples read them, those counted last first.
-        bus_addresses: Where the bus has cards of this vendor, ``dddd:bb:dd.f``.
+        bus_addresses: Where the bus has cards of this vendor, ``dddd:bb:dd.f``; empty if that is not known.
+        order: Index -> vendor's id, as it was when the library last counted as many cards as now.
 
     Returns:
-        The readings in the same order. A card's id is, in this order: what it said; what was last known at its
-        address, or at its index; ``pci:<address>`` if it is the only one unknown and exactly one address is
-        unclaimed, or if its own address is known; ``index:<n>``. When two cards say the same id, the first in the
-        library's order has it and the other has none, for the figures of neither may be shown as the other's.
+        The readings in the same order. A card's id is, in this order: what it said; what was last read at the PCI
+        address that it said; for one that answers nothing, what ``order`` has at its index, unless another card of
+        this sample shows that the order has changed, or the bus that the card is gone; ``pci:<address>`` if its
+        address is known, or if it is the only one unknown and exactly one address is unclaimed; ``index:<n>``.
+        When two cards say the same id, the first in the library's order has it, one with figures before one
+        without, and the other has none, for the figures of neither may be shown as the other's.
     """
-    taken: set[str] = set()
-    cards: dict[int, Card] = {}
-    for place, reading in enumerate(readings):
-        if reading.card.id is not None and reading.card.id not in taken:
-            taken.add(reading.card.id)
-            cards[place] = reading.card
-    remembered = _Memory(known, taken)
-    for place, reading in enumerate(readings):
-        if reading.card.id is None and (card := remembered.recall(reading.card)) is not None:
-            taken.add(str(card.id))
-            cards[place] = card
+    memory: dict[str, Card] = {}
+    for known_card in known:
+        if known_card.id is not None:
+            memory.setdefault(known_card.id, known_card)
+    cards = dict(_said(readings))
+    _recall_by_address(readings, cards, memory)
+    _recall_by_order(readings, cards, memory, bus_addresses, order)
+    taken = {str(card.id) for card in cards.values()}
     strangers = [place for place in range(len(readings)) if place not in cards]
     addresses = _addresses(readings, cards, strangers, bus_addresses)
     for place in strangers:
@@ -56,36 +65,79 @@ def identify(
     return tuple(replace(reading, card=cards[place]) for place, reading in enumerate(readings))
 
 
-class _Memory:
-    """Cards of earlier samples whose ids nobody has claimed in this one."""
-
-    def __init__(self, known: Iterable[Card], taken: Collection[str]) -> None:
-        self._cards: list[Card] = []
-        claimed = set(taken)
-        for card in known:
-            if card.id is not None and card.id not in claimed:
-                claimed.add(card.id)
-                self._cards.append(card)
-
-    def recall(self, card: Card) -> Card | None:
-        """The known card that this one must be; each is recalled once."""
-        for candidate in self._cards:
-            if _same(candidate, card):
-                self._cards.remove(candidate)
-                return replace(
-                    candidate,
-                    index=card.index,
-                    name=card.name or candidate.name,
-                    pci_bus_id=card.pci_bus_id or candidate.pci_bus_id,
-                )
-        return None
+def order_of(readings: Iterable[Reading]) -> dict[int, str]:
+    """Index -> id of those that :func:`identify` gave an id of the vendor's."""
+    cards = (reading.card for reading in readings)
+    return {card.index: card.id for card in cards if card.id is not None and not is_provisional(card.id)}
 
 
-def _same(known: Card, card: Card) -> bool:
-    """By address where both have one: an index is an order, and changes when a card leaves the bus."""
-    if known.pci_bus_id is not None and card.pci_bus_id is not None:
-        return known.pci_bus_id == card.pci_bus_id
-    return known.index == card.index
+def _said(readings: Sequence[Reading]) -> Iterator[tuple[int, Card]]:
+    """Cards that gave an id; those with figures first, as one without may only repeat what was known of it."""
+    taken: set[str] = set()
+    for with_figures in (True, False):
+        for place, reading in enumerate(readings):
+            card = reading.card
+            if card.id is not None and card.id not in taken and reading.answered is with_figures:
+                taken.add(card.id)
+                yield place, card
+
+
+def _recall_by_address(readings: Sequence[Reading], cards: dict[int, Card], memory: Mapping[str, Card]) -> None:
+    taken = {card.id for card in cards.values()}
+    at_address: dict[str | None, Card] = {}
+    for known_card in memory.values():
+        if known_card.pci_bus_id is not None:
+            at_address.setdefault(known_card.pci_bus_id, known_card)  # the one counted last, of two at one address
+    for place, reading in enumerate(readings):
+        card = at_address.get(reading.card.pci_bus_id)
+        if reading.card.id is None and card is not None and card.id not in taken:
+            taken.add(card.id)
+            cards[place] = _recalled(card, reading.card)
+
+
+def _recall_by_order(
+    readings: Sequence[Reading],
+    cards: dict[int, Card],
+    memory: Mapping[str, Card],
+    bus_addresses: Collection[str],
+    order: Mapping[int, str],
+) -> None:
+    if not _holds(order, readings, cards):
+        return
+    taken = {card.id for card in cards.values()}
+    for place, reading in enumerate(readings):
+        card = memory.get(order.get(reading.card.index, ""))
+        silent = not reading.answered and reading.unhealthy_reason is not None
+        nameless = reading.card.id is None and reading.card.pci_bus_id is None
+        if card is None or card.id in taken or not (silent and nameless):
+            continue
+        if not bus_addresses or card.pci_bus_id is None or card.pci_bus_id in bus_addresses:
+            taken.add(card.id)
+            cards[place] = _recalled(card, reading.card)
+
+
+def _holds(order: Mapping[int, str], readings: Sequence[Reading], cards: Mapping[int, Card]) -> bool:
+    """Whether no card of this sample shows that indexes mean other cards than they did."""
+    index_of = {card_id: index for index, card_id in order.items()}
+    for place, reading in enumerate(readings):
+        index = reading.card.index
+        card = cards.get(place)
+        if card is not None:
+            moved = index_of.get(str(card.id), index) != index or order.get(index, card.id) != card.id
+        else:  # an address at which nobody was known belongs to another card than the one that was here
+            moved = reading.card.pci_bus_id is not None and index in order
+        if moved:
+            return False
+    return True
+
+
+def _recalled(known: Card, card: Card) -> Card:
+    return replace(
+        known,
+        index=card.index,
+        name=card.name or known.name,
+        pci_bus_id=card.pci_bus_id or known.pci_bus_id,
+    )
 
 
 def _addresses(

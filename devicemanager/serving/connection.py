@@ -1,92 +1,37 @@
 """One accepted connection: aiohttp's protocol, with what aiohttp does not keep count of.
 
-aiohttp 3.14 knows neither how long a peer has been sending one request head, nor its total size, and offers nothing
-to tell an idle connection from one in the middle of a request. Beside public names this module relies on four
-internals, which its tests pin: ``RequestHandler._request_count`` grows when a request head is complete;
-``finish_response`` is awaited once per request, until the last byte is handed over; ``Application._make_request``
-takes the class of request; ``Request._prepare_hook`` runs after the ``Server`` header was added.
+aiohttp 3.14 knows neither how long nor how large an unfinished request head is; it parses up to 32 requests ahead
+of their answers, and reads on while an answer is not taken. So bytes are handed to its parser here, head by head:
+one only when the request before it is answered and the answer is gone. What came meanwhile is held.
+
+Beside public names this module relies on five internals, which its tests pin: ``RequestHandler._request_count``
+grows when a request head is complete; ``finish_response`` is awaited once per request, from the finished answer
+until its last byte is handed to the transport; ``data_received`` is called with no bytes by aiohttp itself, to
+parse on; ``Application._make_request`` takes the class of request; ``Request._prepare_hook`` runs after the
+``Server`` header was added. No handler may read a request's body (none of ours does): it is read after the answer
+only, and thrown away.
 """
 
 import asyncio
 import contextlib
-import json
 import socket
-from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
-from typing import Final, Protocol, cast
+from typing import Any, Final, cast
 
-from aiohttp import hdrs, web
-from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
+from aiohttp import StreamReader, web
 from typing_extensions import override
 
+from devicemanager.serving.heads import Head
+from devicemanager.serving.keeper import Keeper
+from devicemanager.serving.limits import LINGERING_S, READ_BUFFER_BYTES, WRITE_HIGH_BYTES
+from devicemanager.serving.messages import HEAD_TOO_LARGE, problem, refusal_reason
+from devicemanager.serving.sockets import unacknowledged
 from devicemanager.tls.material import TrustedCAs
 
-LINGERING_S: Final = 1.0
-"""How long a request body that nobody reads may keep its connection."""
-
-_HEAD_TOO_LARGE: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What peers may take up. Times in seconds, sizes in bytes.
-
-    Attributes:
-        connections: In all. When full, the longest waiting connection makes room for a new one.
-        connections_per_peer: From one address.
-        handshake_s: From the accepted connection to the end of the TLS handshake.
-        head_s: From the end of the handshake, or the first byte of a later request, to the end of its head.
-        response_s: From a complete head to the last byte of the response taken by the peer.
-        keepalive_s: Between a response and the next request.
-        head_bytes: Request line and all headers together.
-        line_bytes: The request line, and any one header name or value.
-        headers: Number of header lines.
-        backlog: Connections that the kernel holds until they are accepted.
-    """
-
-    connections: int = 256
-    connections_per_peer: int = 32
-    handshake_s: float = 5.0
-    head_s: float = 5.0
-    response_s: float = 30.0
-    keepalive_s: float = 75.0
-    head_bytes: int = 64 * 1024
-    line_bytes: int = 8190
-    headers: int = 128
-    backlog: int = 1024
-
-
-class Keeper(Protocol):
-    """Who keeps the connections, as one of them sees it."""
-
-    limits: Limits
-
-    def opened(self, connection: "Connection") -> None:
-        """The handshake succeeded."""
-        ...
-
-    def forget(self, connection: "Connection") -> None:
-        """The connection is gone."""
-        ...
-
-    def request_refused(self, peer: str, reason: str) -> None:
-        """A peer sent what is not a request, or one beyond the limits."""
-        ...
-
-    def request_failed(self, message: str, error: BaseException | None) -> None:
-        """Answering a request failed, through our own fault."""
-        ...
-
-
-class PlainRequest(web.Request):
-    """A request whose response does not say what software made it."""
-
-    @override
-    async def _prepare_hook(self, response: web.StreamResponse) -> None:
-        await super()._prepare_hook(response)
-        del response.headers[hdrs.SERVER]
+_FIRST_LOOK_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 1.0
+"""Between looks whether an answer is gone, while the next request waits; no event tells. Doubled each time."""
 
 
 class Connection(web.RequestHandler):
@@ -96,24 +41,37 @@ class Connection(web.RequestHandler):
         peer: The peer's address.
         client_cas: Whose client certificates the handshake accepts.
         certified: Whether the peer has shown a certificate, which those CAs then vouch for.
+        certified_until: When the first certificate of its chain ends; None without one.
+        verified: Whether it takes up one of the places for peers with a verified certificate.
         open: Whether the handshake has succeeded.
         answered: Requests answered.
+        answer_bytes: Size of the last answer's body.
         since: When what the connection now does or waits for began; on the loop's clock.
         retiring: It closes after the response that is under way.
+        head: What came since the last complete request head.
     """
 
     __slots__ = (
+        "_answer_ready",
+        "_body",
+        "_closing",
+        "_held",
         "_keeper",
-        "_partial_bytes",
+        "_look_again",
+        "_pause_s",
         "_socket",
         "_wire",
+        "answer_bytes",
         "answered",
         "certified",
+        "certified_until",
         "client_cas",
+        "head",
         "open",
         "peer",
         "retiring",
         "since",
+        "verified",
     )
 
     def __init__(
@@ -133,36 +91,58 @@ class Connection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # None is what switches it off
             max_line_size=limits.line_bytes,
             max_field_size=limits.line_bytes,
-            max_headers=limits.headers,
+            max_headers=limits.most_headers,
             lingering_time=LINGERING_S,
             auto_decompress=False,
         )
         self.peer = peer
         self.client_cas = client_cas
         self.certified = False
+        self.certified_until: datetime | None = None
+        self.verified = False
         self.open = False
         self.answered = 0
+        self.answer_bytes = 0
         self.since = loop.time()
         self.retiring = False
+        self.head = Head()
         self._keeper = keeper
         self._socket: socket.socket | None = accepted
         self._wire: asyncio.Transport | None = None
-        self._partial_bytes = 0
+        self._held = bytearray()
+        self._look_again: asyncio.Handle | None = None
+        self._pause_s = _FIRST_LOOK_S
+        self._body: StreamReader | None = None
+        self._answer_ready = False
+        self._closing = False
 
     @property
     def busy(self) -> bool:
         """Whether a complete request is not answered yet."""
         return self._request_count > self.answered
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for its peer: in the handshake, for a request, or for an answer to be taken."""
+        return not self.busy or self._answer_ready or self.writing_paused
+
+    @property
+    def untaken(self) -> bool:
+        """Whether some of what was sent is still in this process or in the kernel."""
+        wire = self._wire
+        return wire is not None and (wire.get_write_buffer_size() > 0 or unacknowledged(wire) > 0)
+
     def overdue(self, now: float) -> str | None:
         """What the peer should have done by ``now``, if anything."""
         limits = self._keeper.limits
         if not self.open:
             return None  # the handshake has its own deadline
-        if self.busy:
-            return "response not taken" if now - self.since > limits.response_s else None
-        if self._partial_bytes or not self.answered:
-            return "request head not complete" if now - self.since > limits.head_s else None
+        late_s = now - self.since
+        under_way = self.busy and not self._answer_ready
+        if late_s > (limits.response_s if under_way else limits.take_s) and (self.busy or self.untaken):
+            return "response not taken"
+        if late_s > limits.head_s and not self.busy and (self.head.size or not self.answered):
+            return "request head not complete"
         return None
 
     def retire(self) -> None:
@@ -173,6 +153,7 @@ class Connection(web.RequestHandler):
 
     def abort(self) -> None:
         """Close now, whatever is under way."""
+        self._closing = True
         if self._wire is not None:
             self._wire.abort()
         elif self._socket is not None:
@@ -181,9 +162,21 @@ class Connection(web.RequestHandler):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     @override
+    def close(self) -> None:
+        self._closing = True
+        super().close()
+
+    @override
+    def force_close(self) -> None:
+        self._closing = True
+        super().force_close()
+
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._wire = cast("asyncio.Transport", transport)
+        self._wire.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=0)
+        cast("Any", transport).set_read_buffer_limits(high=READ_BUFFER_BYTES, low=0)  # TLS transports have it
         self._socket = None
         self.open = True
         self.since = self._loop.time()
@@ -192,38 +185,90 @@ class Connection(web.RequestHandler):
 
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
+        self._closing = True
         self._keeper.forget(self)
         super().connection_lost(exc)
         self._wire = None  # with it go the buffers of TLS, however long this object is still referred to
+        self._body = None
+        self._held.clear()
+        self._look_no_more()
 
     @override
     def data_received(self, data: bytes) -> None:
-        complete = self._request_count
-        was_busy = complete > self.answered
-        super().data_received(data)
-        if was_busy:
-            return
-        if self._request_count > complete:
-            self._partial_bytes = 0
+        if not data:  # aiohttp, which parses on what it has
+            super().data_received(data)
+        elif not self._closing:
+            self._held += data
+            self._parse_on()
+
+    def _parse_on(self) -> None:
+        """Parse what came, up to the end of one request; read no more from the socket while some of it is left."""
+        self._look_no_more()
+        while self._held and not self._closing and not self.busy and not self.untaken:
+            if self._body is not None and not self._body.is_eof():
+                self._discard()
+            elif not self._parse_head():
+                return
+        if self._closing or self._wire is None:
+            self._held.clear()
+        elif not self._held:
+            self._wire.resume_reading()
+        else:
+            self._wire.pause_reading()
+            if not self.busy:
+                self._look_again = self._loop.call_later(self._pause_s, self._parse_on)
+                self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def _look_no_more(self) -> None:
+        if self._look_again is not None:
+            self._look_again.cancel()
+            self._look_again = None
+
+    def _discard(self) -> None:
+        """Hand over some of a body; aiohttp throws it away, for a second at most."""
+        piece, self._held = bytes(self._held[:READ_BUFFER_BYTES]), self._held[READ_BUFFER_BYTES:]
+        super().data_received(piece)
+
+    def _parse_head(self) -> bool:
+        """Hand over more of a request head; False when it is beyond its limits."""
+        self._body = None
+        self._pause_s = _FIRST_LOOK_S
+        size, lines = self._keeper.head_limits(self)
+        piece = self.head.next_piece(self._held, size)
+        if not self.head.size:
             self.since = self._loop.time()
-            return
-        if not self._partial_bytes:
-            self.since = self._loop.time()
-        self._partial_bytes += len(data)
-        if self._partial_bytes > self._keeper.limits.head_bytes:
+        self.head.grow(piece)
+        if not piece or self.head.lines > lines:
             self._refuse_head()
+            return False
+        del self._held[: len(piece)]
+        complete = self._request_count
+        super().data_received(piece)
+        if self._request_count > complete:
+            self.head.clear()
+            self.since = self._loop.time()
+        self._keeper.head_grew(self)
+        return True
 
     @override
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        if self.retiring and isinstance(resp, web.StreamResponse):
-            resp.force_close()
+        if isinstance(resp, web.StreamResponse):
+            if self.retiring:
+                resp.force_close()
+            self.answer_bytes = resp.content_length or 0
+        self._answer_ready = True
+        self.since = self._loop.time()
+        self._keeper.answer_ready(self, self.answer_bytes)
         try:
             return await super().finish_response(request, resp, start_time)
         finally:
+            self._answer_ready = False
             self.answered += 1
-            self.since = self._loop.time()
+            self._body = None if request.content.is_eof() else request.content
+            if self._held and self._look_again is None:
+                self._look_again = self._loop.call_soon(self._parse_on)
 
     @override
     def handle_error(
@@ -234,37 +279,22 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         if status == HTTPStatus.BAD_REQUEST:
-            reason = _refusal(exc)
+            reason = refusal_reason(exc)
             self._keeper.request_refused(self.peer, reason)
         else:
             reason = HTTPStatus(status).phrase
             self._keeper.request_failed(reason, exc)
         if request.writer.output_size > 0:
             raise ConnectionError("part of a response was sent already")
-        response = web.Response(
-            status=status, body=json.dumps({"message": reason}).encode() + b"\n", content_type="application/json"
-        )
-        response.force_close()
-        return response
+        return problem(status, reason)
 
     @override
-    def log_exception(self, *args: object, **kw: object) -> None:
-        error = kw.get("exc_info")
-        self._keeper.request_failed(str(args[0]), error if isinstance(error, BaseException) else None)
+    def log_exception(self, *args: object, **kw: BaseException | None) -> None:
+        self._keeper.request_failed(str(args[0]), kw.get("exc_info"))
 
     def _refuse_head(self) -> None:
+        self._held.clear()
         self._keeper.request_refused(self.peer, "request head too large")
         if self._wire is not None:
-            self._wire.write(_HEAD_TOO_LARGE)
+            self._wire.write(HEAD_TOO_LARGE)
         self.force_close()
-
-
-def _refusal(error: BaseException | None) -> str:
-    """Why a request head was refused, without a byte of it: aiohttp's own words quote headers, and so secrets."""
-    match error:
-        case LineTooLong():
-            return "request line or header too long"
-        case BadHttpMethod():
-            return "not an HTTP request"
-        case _:
-            return "bad request"

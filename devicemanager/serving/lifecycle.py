@@ -12,6 +12,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from devicemanager.errors import ContainerOutdatedError
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import Shutdown
 
@@ -53,6 +54,7 @@ async def serve_until_told(
     for address, port in listener.addresses:
         log.info("server_listening", address=address, port=port)
     ended_by: BaseExceptionGroup[Exception] | None = None
+    outdated: BaseExceptionGroup[ContainerOutdatedError] | None = None
     try:
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(listener.serve())
@@ -64,12 +66,17 @@ async def serve_until_told(
             for task in running:
                 task.cancel()
             await listener.drain(drain_s)
+    except* ContainerOutdatedError as reasons:
+        outdated = reasons
     except* Exception as failures:  # noqa: BLE001 - the top of the program: say what ended it, then end
         ended_by = failures
-    if ended_by is None:
+    if ended_by is None and outdated is None:
         log.info("shutdown_complete")
         return ENDED
-    log.error("program_failed", exc_info=ended_by)
+    if ended_by is not None:
+        log.error("program_failed", exc_info=ended_by)
+    if outdated is not None:
+        log.error("container_outdated", detail=str(outdated.exceptions[0]))
     await listener.drain(0)
     return FAILED
 

@@ -3,11 +3,12 @@
 Both servers listen through this. Beside what ``asyncio`` and aiohttp do, it
 
 * gives each handshake the identity's current TLS context, so that a rotated certificate or CA holds from the next
-  connection on; closes the connections that a CA vouched for when that CA leaves, and those that could show no
-  certificate once there is a CA to show one to;
+  connection on; closes the connections that a CA vouched for when that CA leaves, those whose certificate has
+  ended, and those that could show no certificate once there is a CA to show one to;
 * bounds connections in all and per peer, and makes room by giving up whichever has waited longest for its peer: in
-  the handshake, for a request, or idle between two. A connection with a request under way is never given up, and a
-  new one, a probe's for example, is always let in while any other waits;
+  the handshake, for a request, idle between two, or for its answer to be taken. A connection with a request under
+  way is never given up, and some places are kept from those, so that a probe is always let in and answered;
+* keeps places apart for peers with a verified certificate, which no stranger can take up;
 * bounds the time for a handshake, a request head, and a response that is not taken;
 * says why a handshake was refused, and by whom, at a bounded rate;
 * drains: accepts no more, closes what is idle, waits a bounded time for what is under way.
@@ -15,39 +16,37 @@ Both servers listen through this. Beside what ``asyncio`` and aiohttp do, it
 
 import asyncio
 import contextlib
-import errno
 import functools
 import logging
-import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from http import HTTPStatus
 from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from structlog.typing import FilteringBoundLogger
 
-from devicemanager.errors import excerpt
-from devicemanager.serving import memory
-from devicemanager.serving.connection import Connection, Limits, PlainRequest
+from devicemanager.serving import sockets
+from devicemanager.serving.admission import UnderWay
+from devicemanager.serving.connection import Connection
+from devicemanager.serving.limits import Limits
 from devicemanager.serving.log_rate import RateLimitedLog
+from devicemanager.serving.messages import PlainRequest, problem
+from devicemanager.serving.peer_certificates import PeerCertificates, handshake_refusal
+from devicemanager.serving.places import PeerCertificate, Places
+from devicemanager.serving.probes import PATHS as PROBE_PATHS
 from devicemanager.tls.identity import ServerIdentity
-from devicemanager.tls.material import anchor_of, reason_of
-
-_ANY_IPV6: Final = "::"
-_ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what the first means where the kernel has no IPv6
+from devicemanager.tls.material import reason_of
 
 _SWEEP_S: Final = 1.0
 """How often deadlines are looked at; they are enforced at most this much late."""
 
-_GIVE_BACK_AFTER: Final = 64
-"""Connections that have gone since memory was last given back: they may have left some 4 MiB."""
-
 _ACCEPT_BATCH: Final = 4
 """Per turn of the loop, so that a newcomer gets several turns before newer ones of its peer push it out."""
 
-_ACCEPT_PAUSE_S: Final = 0.2
-"""After the kernel refused (no descriptors, no memory), before the next attempt."""
+_ACCEPT_PAUSE_S: Final = 0.01
+"""After the kernel refused, before the next attempt: closing connections takes a moment."""
 
 _TLS_SHUTDOWN_S: Final = 1.0
 """How long a peer may take to answer our goodbye before its socket is closed."""
@@ -74,6 +73,7 @@ class Listener:
         identity: ServerIdentity,
         *,
         limits: Limits | None = None,
+        verified: Callable[[PeerCertificate], bool] = lambda _: True,
         log: FilteringBoundLogger,
     ) -> None:
         """Prepare; nothing is opened before :meth:`start`.
@@ -84,6 +84,8 @@ class Listener:
                 and IPv4 alone where the kernel has no IPv6.
             identity: Gives each handshake its TLS context.
             limits: The defaults of :class:`Limits` if not given.
+            verified: Whether a client certificate, which the handshake has verified, gives its peer one of the
+                places kept for such; asked again while the connection lasts.
             log: Where refusals and limits that were reached are said.
         """
         self.limits = limits or Limits()
@@ -93,9 +95,10 @@ class Listener:
         self._identity = identity
         self._log = log
         self._sockets: list[socket.socket] = []
-        self._connections: dict[Connection, None] = {}  # in the order of acceptance
-        self._gone = 0
-        self._emptied = asyncio.Event()
+        self._certificates = PeerCertificates(identity)
+        self._rated = RateLimitedLog(log, lambda: self._loop.time())
+        self._places = Places(self.limits, self._certificates, verified, self._rated)
+        self._under_way = UnderWay(self.limits)
         self._retiring = False
         self._stopped = asyncio.Event()
         identity.on_dropped(self._client_cas_dropped)
@@ -104,7 +107,7 @@ class Listener:
     @property
     def connections(self) -> frozenset[Connection]:
         """Those accepted and not gone yet, from their acceptance on."""
-        return frozenset(self._connections)
+        return frozenset(self._places.connections)
 
     async def start(self) -> None:
         """Start the application and listen; connections wait in the kernel until :meth:`serve`.
@@ -113,7 +116,6 @@ class Listener:
             OSError: An address cannot be listened on.
         """
         self._loop = asyncio.get_running_loop()
-        self._rated = RateLimitedLog(self._log, self._loop.time)
         self._runner = web.AppRunner(
             self._app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLEANUP_S
         )
@@ -121,9 +123,11 @@ class Listener:
         assert self._runner.server is not None  # noqa: S101 - set up
         self._server = self._runner.server
         self._server.request_factory = functools.partial(self._app._make_request, _cls=PlainRequest)
+        self._respond = self._server.request_handler
+        self._server.request_handler = self._keep_places
         try:
             for address, port in self._wanted:
-                self._sockets.append(_listen(address, port, self.limits.backlog, self._log))
+                self._sockets.append(sockets.listen(address, port, self.limits, self._log))
         except OSError:
             self._stop_listening()
             await self._runner.cleanup()
@@ -143,7 +147,7 @@ class Listener:
     def retire(self) -> None:
         """Answer on, but ask every peer to come back on another connection: it may then find another replica."""
         self._retiring = True
-        for connection in self._connections:
+        for connection in self._places.connections:
             connection.retiring = True
 
     async def drain(self, timeout_s: float) -> None:
@@ -154,16 +158,16 @@ class Listener:
         """
         self.retire()
         self._stop_listening()
-        for connection in list(self._connections):
+        for connection in list(self._places.connections):
             _end(connection)
         if not await self._empty_within(min(_NEWCOMER_GRACE_S, timeout_s)):
-            for connection in list(self._connections):
+            for connection in list(self._places.connections):
                 if not connection.busy:
                     connection.abort()
             await self._empty_within(timeout_s - _NEWCOMER_GRACE_S)
-        if self._connections:
-            self._log.warning("connections_cut_off", connections=len(self._connections))
-        for connection in list(self._connections):
+        if self._places.connections:
+            self._log.warning("connections_cut_off", connections=len(self._places.connections))
+        for connection in list(self._places.connections):
             connection.abort()
         self._stopped.set()
         await self._runner.cleanup()
@@ -179,30 +183,6 @@ class Listener:
             finally:
                 await self.drain(drain_s)
 
-    # What a connection tells its keeper.
-
-    def opened(self, connection: Connection) -> None:
-        """Take a connection whose handshake succeeded, unless its CA has left meanwhile."""
-        if not self._believed(connection):
-            connection.force_close()
-
-    def forget(self, connection: Connection) -> None:
-        """Free the place of a connection that is gone. Harmless when it was free."""
-        if connection in self._connections:
-            del self._connections[connection]
-            self._gone += 1
-        if not self._connections:
-            self._emptied.set()
-
-    def request_refused(self, peer: str, reason: str) -> None:
-        """Say that a peer sent no request, or too large a one."""
-        self._rated.write(logging.INFO, "request_refused", cause=reason, peer=peer)
-
-    def request_failed(self, message: str, error: BaseException | None) -> None:
-        """Say that answering failed, with the traceback."""
-        cause = message if error is None else f"{type(error).__name__}: {excerpt(str(error))}"
-        self._rated.write(logging.ERROR, "request_failed", cause=cause, exc_info=error)
-
     # Accepting.
 
     def _accept(self, listening: socket.socket) -> None:
@@ -213,52 +193,45 @@ class Listener:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._rated.write(logging.ERROR, "accept_failed", cause=reason_of(error))
-                self._loop.remove_reader(listening)
-                self._loop.call_later(_ACCEPT_PAUSE_S, self._listen_again, listening)
+                self._accept_failed(listening, error)
                 return
             accepted.setblocking(False)
-            connection = self._admit(accepted, address[0])
-            if connection is None:
+            if not self._places.admit(address[0]):
                 accepted.close()
-            else:
-                # The context of this very moment: the connection remembers whose certificates it accepts.
-                self._handshakes.create_task(self._handshake(connection, accepted, self._identity.context))
+                continue
+            cas = self._identity.client_cas
+            connection = Connection(self._server, self._places, accepted, address[0], cas, self._loop)
+            connection.retiring = self._retiring
+            self._places.enter(connection)
+            # The context of this very moment: the connection remembers whose certificates it accepts.
+            self._handshakes.create_task(self._handshake(connection, accepted, self._identity.context))
+
+    def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
+        """Make room, and try again in a moment."""
+        self._rated.write(logging.ERROR, "accept_failed", cause=reason_of(error))
+        if error.errno in sockets.OUT_OF_SOCKETS:
+            self._places.make_room("no descriptor or memory for another connection")
+        self._loop.remove_reader(listening)
+        self._loop.call_later(_ACCEPT_PAUSE_S, self._listen_again, listening)
 
     def _listen_again(self, listening: socket.socket) -> None:
         if listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
-    def _admit(self, accepted: socket.socket, peer: str) -> Connection | None:
-        """A place for a connection; None when everybody in the way has a request under way."""
-        from_peer = [one for one in self._connections if one.peer == peer]
-        if len(from_peer) >= self.limits.connections_per_peer:
-            admitted = self._make_room(from_peer, "too many connections from one peer", peer)
-        elif len(self._connections) >= self.limits.connections:
-            admitted = self._make_room(list(self._connections), "too many connections", peer)
-        else:
-            admitted = True
-        if not admitted:
-            return None
-        connection = Connection(self._server, self, accepted, peer, self._identity.client_cas, self._loop)
-        connection.retiring = self._retiring
-        self._connections[connection] = None
-        self._emptied.clear()
-        return connection
-
-    def _make_room(self, among: Sequence[Connection], cause: str, peer: str) -> bool:
-        waiting = [one for one in among if not one.busy]
-        if not waiting:
-            self._rated.write(logging.WARNING, "connection_refused", cause=cause, peer=peer)
-            return False
-        longest = min(waiting, key=lambda one: one.since)
-        self._rated.write(logging.INFO, "connection_given_up", cause=cause, peer=longest.peer)
-        self._give_up(longest)
-        return True
-
-    def _give_up(self, connection: Connection) -> None:
-        self.forget(connection)
-        connection.abort()
+    async def _keep_places(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer, unless a stranger's request would take one of the places that are kept for probes."""
+        connection = request.protocol
+        if not isinstance(connection, Connection) or connection.verified or request.path in PROBE_PATHS:
+            return await self._respond(request)
+        if not self._under_way.begin(peer := connection.peer):
+            self._places.request_refused(peer, "too many requests under way")
+            response = problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests are being answered; try again")
+            response.headers[hdrs.RETRY_AFTER] = "1"
+            return response
+        try:
+            return await self._respond(request)
+        finally:
+            self._under_way.end(peer)
 
     async def _handshake(self, connection: Connection, accepted: socket.socket, context: ssl.SSLContext) -> None:
         try:
@@ -270,60 +243,35 @@ class Listener:
                 ssl_shutdown_timeout=_TLS_SHUTDOWN_S,
             )
         except OSError as error:
-            if connection in self._connections:
-                self._handshake_refused(connection.peer, error)
+            if connection in self._places.connections:
+                level, reason = handshake_refusal(error)
+                self._rated.write(level, "handshake_refused", cause=reason, peer=connection.peer)
         except Exception as error:  # noqa: BLE001 - one peer's connection must not end the server
-            self.request_failed("handshake failed", error)
+            self._places.request_failed("handshake failed", error)
         finally:
             if not connection.open:
-                self.forget(connection)
-
-    def _handshake_refused(self, peer: str, error: OSError) -> None:
-        match error:
-            case ssl.SSLCertVerificationError():
-                level, reason = logging.WARNING, f"client certificate refused: {error.verify_message}"
-            case ssl.SSLError():
-                level, reason = logging.WARNING, reason_of(error)
-            case ConnectionAbortedError() | TimeoutError():
-                level, reason = logging.WARNING, "handshake took too long"
-            case _:
-                # Load balancers and port scanners come and go like this all day.
-                level, reason = logging.DEBUG, "peer left"
-        self._rated.write(level, "handshake_refused", cause=reason, peer=peer)
+                self._places.forget(connection)
 
     # Deadlines, memory, and CAs that leave.
 
     async def _sweep(self) -> None:
-        interval_s = min(_SWEEP_S, self.limits.head_s / 2, self.limits.response_s / 2)
+        interval_s = min(_SWEEP_S, self.limits.head_s / 2, self.limits.response_s / 2, self.limits.take_s / 2)
         while not self._stopped.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_s):
                     await self._stopped.wait()
-            now = self._loop.time()
-            for connection in list(self._connections):
-                overdue = connection.overdue(now)
-                if overdue is not None:
-                    self._rated.write(logging.INFO, "connection_overdue", cause=overdue, peer=connection.peer)
-                    self._give_up(connection)
-            if self._gone >= _GIVE_BACK_AFTER:
-                self._gone = 0
-                memory.give_back()
-
-    def _believed(self, connection: Connection) -> bool:
-        if not connection.certified or self._identity.trusts(connection.client_cas):
-            return True
-        return self._identity.trusts_anchor(_anchor_of(connection))
+            self._places.look_after(self._loop.time())
 
     def _client_cas_dropped(self, dropped: frozenset[bytes]) -> None:
         """Close what rests on a CA that has left; in doubt, close."""
-        affected = [one for one in self._connections if not self._believed(one)]
+        affected = [one for one in self._places.connections if not self._certificates.believed(one)]
         self._log.info("client_ca_dropped", authorities=len(dropped), connections=len(affected))
         for connection in affected:
             connection.retire()
 
     def _client_cas_came(self) -> None:
         """End what was made before: a front proxy there would stay anonymous for as long as it keeps asking."""
-        for connection in list(self._connections):
+        for connection in list(self._places.connections):
             if connection.client_cas is None:
                 _end(connection)
 
@@ -336,11 +284,11 @@ class Listener:
         self._sockets.clear()
 
     async def _empty_within(self, timeout_s: float) -> bool:
-        if self._connections:
+        if self._places.connections:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, timeout_s)):
-                    await self._emptied.wait()
-        return not self._connections
+                    await self._places.emptied.wait()
+        return not self._places.connections
 
 
 def _end(connection: Connection) -> None:
@@ -349,47 +297,3 @@ def _end(connection: Connection) -> None:
         connection.retire()
     else:
         connection.retiring = True
-
-
-def _anchor_of(connection: Connection) -> bytes | None:
-    """The CA that vouched for a peer; None in doubt."""
-    transport = connection.transport
-    tls = transport.get_extra_info("ssl_object") if transport is not None else None
-    return anchor_of(tls) if isinstance(tls, ssl.SSLObject) else None
-
-
-def _listen(address: str, port: int, backlog: int, log: FilteringBoundLogger) -> socket.socket:
-    """A socket that listens.
-
-    Raises:
-        OSError: It cannot be had; the text says where, and what can be done.
-    """
-    try:
-        listening = _bound(address, port, backlog)
-    except OSError as error:
-        if address != _ANY_IPV6 or error.errno != errno.EAFNOSUPPORT:
-            raise OSError(error.errno, _why_not(error, address, port)) from error
-        log.info("kernel_without_ipv6", address=_ANY_IPV4)
-        return _listen(_ANY_IPV4, port, backlog, log)
-    listening.setblocking(False)
-    return listening
-
-
-def _bound(address: str, port: int, backlog: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    dual_stack = address == _ANY_IPV6 and socket.has_dualstack_ipv6()
-    return socket.create_server((address, port), family=family, backlog=backlog, dualstack_ipv6=dual_stack)
-
-
-def _why_not(error: OSError, address: str, port: int) -> str:
-    match error.errno:
-        case errno.EADDRINUSE:
-            what = "address in use: another program listens there; choose another --secure-port"
-        case errno.EACCES:
-            what = "not permitted; ports below 1024 need a right of their own, choose a higher --secure-port"
-        case errno.EADDRNOTAVAIL:
-            what = "no address of this machine; choose another --bind-address"
-        case _:
-            what = os.strerror(error.errno) if error.errno else excerpt(str(error))
-    where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-    return f"{where}: {what}"

@@ -48,7 +48,11 @@ class CollectingSettings(Settings):
     open_timeout: Annotated[
         Seconds,
         between(0.1, 600),
-        FlagSpec("How long loading the manufacturer's library may take before its process is killed.", "DURATION"),
+        FlagSpec(
+            "How long loading the manufacturer's library may take before its process is killed; the first figure "
+            "of each card may take as long, up to 10s.",
+            "DURATION",
+        ),
     ] = 30.0
     node_name: Annotated[
         str | None,

@@ -62,6 +62,7 @@ class ServerIdentity(_FollowedIdentity):
     Attributes:
         pair: What new handshakes show.
         client_cas: Whose client certificates new handshakes accept; None asks for none.
+        now: The wall clock that certificates are held against, aware UTC.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class ServerIdentity(_FollowedIdentity):
         _read_first(self._followed_pair, self._followed_cas)
         self.pair = pair if isinstance(pair, Pair) else _value(self._followed_pair)
         self.client_cas = None if self._followed_cas is None else _value(self._followed_cas)
+        self.now = clock.now
         self._expiry = _ExpiryWarning("serving", clock, log)
         self._log = log
         self._behind = False

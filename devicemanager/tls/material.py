@@ -187,16 +187,27 @@ def _certificates(pem: bytes) -> list[bytes]:
 
 
 def anchor_of(connection: ssl.SSLObject) -> bytes | None:
-    """The authority on which the peer's verified certificate rests, DER; None where that cannot be told.
+    """The authority on which the peer's verified certificate rests, DER; None where that cannot be told."""
+    chain = _verified_chain(connection)
+    return chain[-1] if chain else None
 
-    Python shows the verified chain from 3.13 on; before, only its own layer below does.
+
+def chain_end(connection: ssl.SSLObject) -> datetime | None:
+    """When the first certificate of the peer's verified chain ends, aware UTC; None without a certificate."""
+    chain = _verified_chain(connection) or [connection.getpeercert(binary_form=True) or b""]
+    return min(not_after(certificate) for certificate in chain) if chain[0] else None
+
+
+def _verified_chain(connection: ssl.SSLObject) -> list[bytes]:
+    """The DER of the peer's certificate and those it rests on, its own first; empty where that cannot be told.
+
+    Python shows it from 3.13 on; before, only its own layer below does.
     """
     if sys.version_info >= (3, 13):
-        chain = connection.get_verified_chain()
-        return chain[-1] if chain else None
+        return list(connection.get_verified_chain())
     ask = getattr(getattr(connection, "_sslobj", None), "get_verified_chain", None)
     chain = ask() if ask is not None else None
-    return bytes(chain[-1].public_bytes(_ENCODING_DER)) if chain else None
+    return [bytes(one.public_bytes(_ENCODING_DER)) for one in chain or ()]
 
 
 def reason_of(error: Exception) -> str:

@@ -5,8 +5,10 @@ figure is checked for plausibility again.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, NoReturn, TypeAlias
 
 from devicemanager.errors import DocumentError, excerpt
@@ -17,7 +19,7 @@ from devicemanager.rules.plausibility import CARDS_LIMIT
 LINE_LIMIT_BYTES: Final = 64 << 10
 """The longest line that is read. A reading takes about 400 bytes."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _TEXT_LIMIT: Final = 256
 
@@ -39,7 +41,15 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A sample begins."""
+    """A sample begins.
+
+    Attributes:
+        monotonic_s: When, in seconds of CLOCK_MONOTONIC, as the process read it; finite and not negative.
+        wall: The same moment on the wall clock, as the process read it; aware UTC.
+    """
+
+    monotonic_s: float
+    wall: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +110,8 @@ def decode(raw: bytes) -> Line:
             return Read(_reading(body))
         case {"card": dict(body)}:
             return Announced(_card(body))
-        case {"begin": dict()}:
-            return Begin()
+        case {"begin": dict(body)}:
+            return Begin(_seconds(body, "monotonic"), _moment(_seconds(body, "wall")))
         case {"end": dict(body)}:
             return End(_integer(body, "count", CARDS_LIMIT))
         case {"hello": {"v": int(version), "manufacturer": str(manufacturer), **more}}:
@@ -159,6 +169,23 @@ def _integer(body: Mapping[str, object], key: str, highest: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= highest:
         raise DocumentError(f"line: {key}: must be an integer of 0..{highest}")
     return value
+
+
+def _seconds(body: Mapping[str, object], key: str) -> float:
+    value = body.get(key)
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= float(value) < math.inf:
+            return float(value)
+    except OverflowError:
+        pass
+    raise DocumentError(f"line: {key}: must be a number of seconds, not negative")
+
+
+def _moment(seconds: float) -> datetime:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError) as error:
+        raise DocumentError("line: wall: must be a time that a calendar has") from error
 
 
 def _identifier(value: object) -> str | None:

@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError, SettingsError
-from devicemanager.serving.connection import Limits
+from devicemanager.serving import descriptors
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
 from devicemanager.settings.process import api_server_environment
@@ -25,11 +25,12 @@ from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.identity import ClientIdentity, ServerIdentity, self_signed_pair
 from devicemanager.tls.material import Pair, PairFiles, TrustedCAs
 from devicemanager.wire import instance_metrics
-from devicemanager.worker.apiserver.authentication import Authenticator, TokenReviews
+from devicemanager.worker.apiserver.authentication import Authenticator, TokenReviews, is_front_proxy
 from devicemanager.worker.apiserver.authorization import AccessReviews, Authorizer, ReviewFailedError
 from devicemanager.worker.apiserver.concurrency import Cap
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.front_proxy import FrontProxy
+from devicemanager.worker.apiserver.limits import DESCRIPTORS_RESERVED, LIMITS
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners
@@ -43,16 +44,6 @@ from devicemanager.worker.credentials import SERVICE_ACCOUNT, CredentialsSource,
 from devicemanager.worker.direct_kubelets import KubeletAccess
 from devicemanager.worker.single_flight import OverloadedError
 from devicemanager.worker.sources import Ages
-
-LIMITS: Final = Limits(
-    connections=4096,
-    connections_per_peer=4096,  # behind the aggregator all requests come from a few API servers
-    keepalive_s=120.0,  # the aggregator gives an idle connection up after 90 s, and should be the one to do so
-    response_s=60.0,
-    head_bytes=1024 * 1024,  # what Go allows: each group of a user is a header of its own
-    line_bytes=64 * 1024,
-    headers=8192,
-)
 
 _RETRY_S: Final = 5.0
 """Between two attempts at what must succeed once: the first access review, the look at the APIService."""
@@ -128,7 +119,14 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
         probes = _probes({"healthz": [PING], "livez": [PING], "readyz": ready}, log)
         server = ApiServer(parts, probes)
         address = (settings.bind_address or "", settings.secure_port)
-        listener = Listener(server.application(), [address], identity, limits=LIMITS, log=log)
+        listener = Listener(
+            server.application(),
+            [address],
+            identity,
+            limits=descriptors.fitted(LIMITS, DESCRIPTORS_RESERVED, log),
+            verified=lambda certificate: is_front_proxy(certificate, front_proxy.trust, clock.now()),
+            log=log,
+        )
         try:
             await stack.enter_async_context(listener.running(settings.shutdown_timeout))
         except OSError as error:

@@ -26,6 +26,8 @@ _LIST: Final = f"{_PREFIX}/namespaces/{NAMESPACE}/instancemetrics"
 _HEADERS: Final = {"Authorization": f"Bearer {READER_TOKEN}", "Accept": "application/json"}
 _SLOW_S: Final = 2.0
 _WARMING: Final = 20
+_SOURCES: Final = tuple(f"127.0.1.{number}" for number in range(1, 11))
+"""Peers of at most 40 connections each; one may have 56 requests under way."""
 _SENDING_S: Final = 0.6
 _SETTLING_S: Final = 0.4
 """For the reads of the API server that come before the wait for the sources."""
@@ -71,7 +73,7 @@ def _readers_of_one(standin: Cluster, pid: int, port: int, rounds: int, report: 
     path = f"{_PREFIX}/namespaces/{NAMESPACE}/instances/instance-0/metrics"
     request, context = get(path, _HEADERS), trusting(standin.folder / "ca.crt")
     with ExitStack() as stack:
-        ours = stack.enter_context(Connections(port, context, _READERS, first=get(_PREFIX, _HEADERS)))
+        ours = stack.enter_context(Connections(port, context, _READERS, _SOURCES, get(_PREFIX, _HEADERS)))
         (body, *_) = ours.turn([request])
         minimal_pid, minimal_port = stack.enter_context(
             minimal_server(standin.folder, path, body, standin.folder / "worker")
@@ -140,7 +142,7 @@ def _discovery(standin: Cluster) -> tuple[float, float, float, float]:
         with Connections(port, context, _WARMING) as warming:  # then all may, and nobody has to ask whether
             for first in range(0, DEFAULT_CAP, _WARMING):
                 warming.turn(reads[first : first + _WARMING])
-        waiting = stack.enter_context(Connections(port, context, DEFAULT_CAP, first=discovery))
+        waiting = stack.enter_context(Connections(port, context, DEFAULT_CAP, _SOURCES, discovery))
         standin.ask(f"delay {_SLOW_S}")
         sender = threading.Thread(target=waiting.send, args=(reads, _SENDING_S / DEFAULT_CAP))
         sender.start()

@@ -61,10 +61,19 @@ def environment(more: Mapping[str, str]) -> dict[str, str]:
 class DeviceManager:
     """A running device manager."""
 
-    def __init__(self, flags: Sequence[str], more_environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self,
+        flags: Sequence[str],
+        more_environment: Mapping[str, str],
+        folder: Path,
+        program: Sequence[str] = ("-m", "devicemanager.cli"),
+        descriptors: int | None = None,
+    ) -> None:
         self._log = folder / f"log-{len(list(folder.iterdir()))}"
         self._context = trusting_anyone()
-        command = [sys.executable, "-P", "-m", "devicemanager.cli", "serve", "--secure-port=0", *flags]
+        command = [sys.executable, "-P", *program, "serve", "--secure-port=0", *flags]
+        if descriptors is not None:
+            command = ["/bin/sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, env=environment(more_environment), cwd=folder
@@ -166,13 +175,39 @@ class DeviceManager:
 
 Serve = Callable[..., DeviceManager]
 
+LATE_SIGNALS: Final = """
+import atexit, json, os, signal, sys
+from devicemanager import cli
+
+def while_the_interpreter_ends():
+    alarm_s = signal.getitimer(signal.ITIMER_REAL)[0]
+    print(json.dumps({"event": "interpreter_ending", "alarm_s": alarm_s}), flush=True)
+    os.kill(os.getpid(), signal.SIGALRM)
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)
+    print(json.dumps({"event": "interpreter_still_ending"}), flush=True)
+
+atexit.register(while_the_interpreter_ends)
+sys.exit(cli.main())
+"""
+"""A program that gets every signal that could reach it after all has ended, as on a machine that is slow enough."""
+
 
 def serving(folder: Path) -> Iterator[Serve]:
-    """Gives a function that starts device managers; all are gone afterwards. For a fixture."""
+    """Gives a function that starts device managers; all are gone afterwards. For a fixture.
+
+    With ``code``, the process runs that instead of our entry point; it calls ``devicemanager.cli.main`` itself.
+    """
     started: list[DeviceManager] = []
 
-    def serve(*flags: str, environment: Mapping[str, str] | None = None) -> DeviceManager:
-        started.append(DeviceManager(flags, environment or {}, folder))
+    def serve(
+        *flags: str,
+        environment: Mapping[str, str] | None = None,
+        code: str | None = None,
+        descriptors: int | None = None,
+    ) -> DeviceManager:
+        program = ("-m", "devicemanager.cli") if code is None else ("-c", code)
+        started.append(DeviceManager(flags, environment or {}, folder, program, descriptors))
         return started[-1]
 
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.device_manager import DeviceManager, Serve, bus, cards, environment, trusting_anyone
+from tests.e2e.device_manager import LATE_SIGNALS, DeviceManager, Serve, bus, cards, environment, trusting_anyone
 
 SIMULATED = "--manufacturer=simulated"
 
@@ -145,6 +145,18 @@ def test_a_signal_ends_it_with_0(serve: Serve, number: signal.Signals) -> None:
     assert not child.is_running()
     assert manager.event("shutdown_started")["signal"] == number.name
     assert manager.events("shutdown_complete")
+
+
+def test_a_signal_that_comes_while_the_interpreter_ends_does_not_change_the_exit_code(serve: Serve) -> None:
+    """F16: on a busy machine, or with little processor time, that end takes longer than any alarm."""
+    manager = serve(SIMULATED, code=LATE_SIGNALS)
+    manager.until_state("ok")
+
+    assert manager.stop() == 0
+
+    assert manager.events("shutdown_complete")
+    assert manager.event("interpreter_ending")["alarm_s"] == 0
+    assert manager.events("interpreter_still_ending")
 
 
 def test_a_signal_ends_it_with_0_within_ten_seconds_also_when_a_card_hangs(serve: Serve, hanging: str) -> None:

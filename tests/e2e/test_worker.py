@@ -19,6 +19,7 @@ from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
 from devicemanager.demo.faults import Fault, Trouble
 from devicemanager.demo.objects import InstanceSpec
 from devicemanager.tls.certificates import Authority
+from tests.e2e.device_manager import LATE_SIGNALS
 from tests.unit.apiserver.room import GROUPS, SERVER_NAME, Received, exchange, until
 
 pytestmark = pytest.mark.asyncio
@@ -72,15 +73,18 @@ class Worker:
 
 @asynccontextmanager
 async def started(
-    cluster: StandInCluster, folder: Path, group: str = GROUPS[0], flags: Sequence[str] = ()
+    cluster: StandInCluster,
+    folder: Path,
+    group: str = GROUPS[0],
+    flags: Sequence[str] = (),
+    program: Sequence[str] = ("-m", "devicemanager.cli"),
 ) -> AsyncIterator[Worker]:
     authority = Authority.create("serving CA")
     authority.serving([SERVER_NAME]).write(folder)
     kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", WORKER_TOKEN)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        "devicemanager.cli",
+        *program,
         "worker",
         "--bind-address=127.0.0.1",
         "--secure-port=0",
@@ -217,3 +221,15 @@ async def test_settings_that_cannot_be_used_are_refused_together(
         assert worker.process.returncode == 2
         for flag in ("--service", "--kubelet-mode", "--api-group"):
             assert flag in err.decode()
+
+
+async def test_a_signal_that_comes_while_the_interpreter_ends_does_not_change_the_exit_code(
+    stand_in_cluster: StandInCluster, tmp_path: Path
+) -> None:
+    """F16: on a busy machine, or with little processor time, that end takes longer than any alarm."""
+    async with started(stand_in_cluster, tmp_path, program=("-c", LATE_SIGNALS)) as worker:
+        await worker.logged("worker_listening")
+        worker.process.send_signal(signal.SIGTERM)
+        assert (await worker.logged("interpreter_ending"))["alarm_s"] == 0
+        await worker.logged("interpreter_still_ending")
+        assert await worker.ended() == 0

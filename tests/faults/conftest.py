@@ -139,6 +139,7 @@ def supervise(tmp_path: Path) -> Supervise:
             "period_s": period_s,
             "command": command or [sys.executable, "-I", "-S", str(FAKE), mode, "--control", str(path)],
             "card_deadline_s": card_deadline_s,
+            "first_touch_s": card_deadline_s,
         }
         supervisor = Supervisor(SupervisorOptions(**settings | options), holder, clock, log)
         async with asyncio.TaskGroup() as tasks:

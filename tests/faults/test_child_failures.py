@@ -10,6 +10,8 @@ from devicemanager.model.accelerator import CollectorState, Reason, Sample
 from devicemanager.node.verdict import BURST
 from tests.faults.conftest import Supervise
 
+MOMENT = "the collector says that a sample began before its process, or is still to begin"
+
 
 def answering(sample: Sample) -> list[int]:
     return [reading.card.index for reading in sample.readings if isinstance(reading.memory_used_bytes, int)]
@@ -28,7 +30,7 @@ def answering(sample: Sample) -> list[int]:
 async def test_garbage_ends_the_process_and_keeps_the_cards_written(
     supervise: Supervise, mode: str, detail: str
 ) -> None:
-    async with supervise(mode) as run:
+    async with supervise(mode, card_deadline_s=5.0) as run:  # a line of 10 MB takes a busy machine a while
         await run.holder.until(lambda: len(run.holder.samples) >= 2)
         status = run.holder.snapshot.collector
         assert status.state is CollectorState.FAILED
@@ -43,6 +45,9 @@ async def test_garbage_ends_the_process_and_keeps_the_cards_written(
 @pytest.mark.parametrize(
     ("mode", "state", "detail"),
     [
+        ("BeginsTomorrow", "failed", MOMENT),
+        ("BeganBefore", "failed", MOMENT),
+        ("BeginsSometime", "failed", "line: monotonic: must be a number of seconds, not negative"),
         ("Other", "failed", "the collector speaks for amd, not for nvidia"),
         ("HangOpen", "unresponsive", "no answer within 0.5 s while opening the library"),
         ("HangBegin", "unresponsive", "no answer within 0.4 s while counting cards"),

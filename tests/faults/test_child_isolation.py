@@ -1,6 +1,7 @@
 """One bad card never costs another its figures: real processes that hang or crash on one card, several, or all."""
 
 import os
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -155,3 +156,33 @@ async def test_a_hung_process_is_killed(supervise: Supervise) -> None:
         hung = run.pids[0]
         with pytest.raises(ProcessLookupError):
             os.kill(hung, 0)
+
+
+@pytest.mark.asyncio
+async def test_cards_that_never_answer_do_not_add_up_their_first_touches(supervise: Supervise) -> None:
+    """F11: the first touch of a card may take long, and two of a tick may do so in vain."""
+    async with supervise("HangNamed", control="0 1 2 3", card_deadline_s=0.2, first_touch_s=0.8) as run:
+        (first,) = await run.samples(1)
+        assert answering(first) == [4, 5, 6, 7]
+        faults = [card(first, index).unhealthy_reason for index in range(4)]
+        long, short = "the card did not answer within 0.8 s", "the card did not answer within 0.2 s"
+        assert faults == [long, long, short, short]
+
+
+@pytest.mark.asyncio
+async def test_cards_that_are_slow_once_in_a_process_are_all_read(supervise: Supervise) -> None:
+    """F11: the time of those that do answer is not limited in sum."""
+    async with supervise("SlowFirst", control="0.4", card_deadline_s=0.2, first_touch_s=5.0) as run:
+        first, second = await run.samples(2)
+        assert answering(first) == answering(second) == list(range(8))
+        assert run.starts == ["skip only"]
+
+
+@pytest.mark.asyncio
+async def test_a_tick_that_a_second_process_completes_is_as_old_as_the_first_began(supervise: Supervise) -> None:
+    """F02: what was read before a card hung is the oldest of the sample."""
+    async with supervise("HangCard") as run:
+        (first,) = await run.samples(1)
+        begun = [float(line) for line in run.control.with_suffix(".begun").read_text().split()]
+        assert first.started_monotonic_s == begun[0] < begun[1]
+        assert first.taken_at <= datetime.now(UTC) - timedelta(seconds=0.6)

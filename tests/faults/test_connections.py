@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from aiohttp import web
 
-from devicemanager.serving.connection import Limits
+from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Probe, handler
 from tests.tls_peers import (

@@ -6,6 +6,7 @@ import functools
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -77,7 +78,7 @@ class Site:
 def guarded() -> web.Application:
     async def answer(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
-        refusal = POLICY.refusal(request.transport.get_extra_info("peercert"))
+        refusal = POLICY.refusal(request.transport.get_extra_info("peercert"), datetime.now(UTC))
         return web.Response(status=200 if refusal is None else refusal[0])
 
     app = web.Application()

@@ -1,6 +1,7 @@
 """Any bytes from a collector process give a line or a clear refusal, and what it encodes is what is decoded."""
 
 import json
+from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from devicemanager.errors import CollectorError, DocumentError
 from devicemanager.model.accelerator import Card, CollectorState, Figure, Reading, Reason
 from devicemanager.rules import plausibility
 from devicemanager.rules.plausibility import CARDS_LIMIT
-from devicemanager.wire.collector_lines import Announced, End, Failed, Hello, Line, Read, decode
+from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read, decode
 
 words = st.text(st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1, max_size=60)
 reasons = st.sampled_from(Reason)
@@ -86,6 +87,7 @@ def test_a_reading_comes_back_as_it_was(reading: Reading) -> None:
 def test_the_other_lines_come_back_as_they_were(card: Card, count: int, word: str) -> None:
     assert decode(lines.announcement(card)) == Announced(card)
     assert decode(lines.end(count)) == End(count)
+    assert decode(lines.begin(count / 7, count / 3)) == Begin(count / 7, datetime.fromtimestamp(count / 3, UTC))
     assert decode(lines.hello(word, 1)) == Hello(word)
     error = CollectorError(CollectorState.NO_PERMISSION, word)
     assert decode(lines.failed(error)) == Failed(CollectorState.NO_PERMISSION, word)

@@ -8,10 +8,8 @@ import hashlib
 import hmac
 import logging
 import secrets
-import ssl
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import datetime
 from typing import Final, TypeAlias
 
 import structlog
@@ -19,6 +17,7 @@ import structlog
 from devicemanager.clock import Clock
 from devicemanager.errors import DeviceManagerError, excerpt
 from devicemanager.serving.log_rate import RateLimitedLog
+from devicemanager.tls.validity import has_ended
 from devicemanager.worker.apiserver import reviews
 from devicemanager.worker.apiserver.identity import ANONYMOUS, User, authenticated
 from devicemanager.worker.apiserver.request_header import (
@@ -87,7 +86,7 @@ class Authenticator:
         name = common_name(certificate)
         if name is None or not trust.allows(name):
             raise UnauthorizedError(f"a client certificate names {excerpt(name or '', 64)!r}, which is not allowed")
-        if self._clock.now() >= _not_after(certificate):
+        if has_ended(certificate, self._clock.now()):
             raise UnauthorizedError("the client certificate ended while its connection lived on")
         try:
             return user_from_headers(headers, trust)
@@ -144,13 +143,7 @@ def common_name(certificate: PeerCertificate) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _not_after(certificate: PeerCertificate) -> datetime:
-    return _parse_certificate_time(str(certificate.get("notAfter", "")))
-
-
-@lru_cache(maxsize=64)
-def _parse_certificate_time(text: str) -> datetime:
-    try:
-        return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), tz=UTC)
-    except ValueError as error:
-        raise UnauthorizedError("the client certificate has no end that can be read") from error
+def is_front_proxy(certificate: PeerCertificate, trust: FrontProxyTrust | None, now: datetime) -> bool:
+    """Whether a certificate, verified by the handshake, is the front proxy's at this moment."""
+    name = common_name(certificate)
+    return trust is not None and name is not None and trust.allows(name) and not has_ended(certificate, now)

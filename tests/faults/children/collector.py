@@ -35,10 +35,10 @@ class Steady:
 
     def run(self, period_s: float) -> None:
         self.at_open()
-        self.say({"hello": {"v": 1, "manufacturer": self.manufacturer, "pid": os.getpid()}})
+        self.say({"hello": {"v": 2, "manufacturer": self.manufacturer, "pid": os.getpid()}})
         while True:
             self.tick += 1
-            self.say({"begin": {}})
+            self.say({"begin": self.moment()})
             self.at_begin()
             count = self.count()
             for index in range(count):
@@ -50,6 +50,12 @@ class Steady:
             self.say({"end": {"count": count}})
             self.at_rest()
             time.sleep(period_s)
+
+    def moment(self) -> dict[str, float]:
+        moment = {"monotonic": time.monotonic(), "wall": time.time()}
+        with self.control_file.with_suffix(".begun").open("a") as begun:
+            begun.write(f"{moment['monotonic']!r}\n")
+        return moment
 
     def touches(self, key: str) -> bool:
         return not self.obeys or (key not in self.skip and (not self.only or key in self.only))
@@ -148,6 +154,31 @@ class Slow(Steady):
         time.sleep(float(self.control))
 
 
+class SlowFirst(Steady):
+    """Each card takes the time that the control file says, once."""
+
+    def at_card(self, index: int) -> None:
+        if self.tick == 1:
+            time.sleep(float(self.control))
+
+
+class BeginsTomorrow(Steady):
+    def moment(self) -> dict[str, float]:
+        return {"monotonic": time.monotonic() + 86_400, "wall": time.time()}
+
+
+class BeganBefore(Steady):
+    """Says that a sample began before there was a process."""
+
+    def moment(self) -> dict[str, float]:
+        return {"monotonic": 0.0, "wall": time.time()}
+
+
+class BeginsSometime(Steady):
+    def moment(self) -> dict[str, float]:
+        return {}
+
+
 class Disobedient(HangCard):
     obeys = False
 
@@ -241,7 +272,7 @@ class HalfLine(Steady):
 class HugeLine(Steady):
     def at_card(self, index: int) -> None:
         if index == BAD:
-            self.write(b'{"reading":{"index":3,"name":"' + b"x" * 100_000_000)
+            self.write(b'{"reading":{"index":3,"name":"' + b"x" * 10_000_000)
 
 
 class InvalidJson(Steady):

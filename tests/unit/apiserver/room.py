@@ -26,7 +26,7 @@ from devicemanager.model.usage import (
     SourceState,
     UsageSample,
 )
-from devicemanager.serving.connection import Limits
+from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check, Probe
 from devicemanager.tls.certificates import Authority, PemPair
@@ -39,6 +39,7 @@ from devicemanager.worker.apiserver.authentication import Authenticator
 from devicemanager.worker.apiserver.authorization import Authorizer
 from devicemanager.worker.apiserver.concurrency import Cap
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
+from devicemanager.worker.apiserver.limits import LIMITS
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners
@@ -47,7 +48,6 @@ from devicemanager.worker.apiserver.request_header import FrontProxyTrust
 from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, ReviewCache
 from devicemanager.worker.apiserver.server import ApiServer, Parts
 from devicemanager.worker.outcomes import Answer, Choose, ListOutcome, ListResult, NotFound, Outcome, Reader
-from devicemanager.worker.program import LIMITS
 
 GROUPS = ("worker.gpustack.ai", "metrics.example.org")
 NOW = datetime(2026, 8, 12, 9, 15, 5, tzinfo=UTC)

@@ -1,6 +1,8 @@
 """The order in which a collector process may speak."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -19,50 +21,52 @@ def read(index: int) -> Read:
 
 
 HELLO = Hello("nvidia")
+BEGIN = Begin(100.0, datetime(2026, 8, 12, 9, 0, tzinfo=UTC))
+NOW_S = 200.0
 
 
 def after(*lines: Line, skipped: Sequence[int] = ()) -> Conversation:
-    talk = Conversation("nvidia", skipped)
+    talk = Conversation("nvidia", skipped, started_s=90.0)
     for line in lines:
-        talk.accept(line)
+        talk.accept(line, NOW_S)
     return talk
 
 
 def test_two_samples() -> None:
-    one = (Begin(), announced(0), read(0), announced(1), read(1), End(2))
+    one = (BEGIN, announced(0), read(0), announced(1), read(1), End(2))
     talk = after(HELLO, *one, *one)
     assert talk.phase is Phase.RESTING
     assert talk.announced is None
 
 
 def test_the_announced_card_is_the_one_being_read() -> None:
-    talk = after(HELLO, Begin(), announced(4))
+    talk = after(HELLO, BEGIN, announced(4))
     assert talk.phase is Phase.READING
     assert talk.announced == Card(4)
 
 
 def test_failing_is_always_in_order() -> None:
     failed = Failed(CollectorState.FAILED, "x")
-    for lines in ((), (HELLO,), (HELLO, Begin()), (HELLO, Begin(), announced(0)), (HELLO, Begin(), End(0))):
+    for lines in ((), (HELLO,), (HELLO, BEGIN), (HELLO, BEGIN, announced(0)), (HELLO, BEGIN, End(0))):
         after(*lines, failed)
 
 
 @pytest.mark.parametrize(
     "lines",
     [
-        (Begin(),),
+        (BEGIN,),
         (End(0),),
         (HELLO, HELLO),
         (HELLO, announced(0)),
         (HELLO, End(0)),
-        (HELLO, Begin(), Begin()),
-        (HELLO, Begin(), read(0)),
-        (HELLO, Begin(), announced(0), announced(1)),
-        (HELLO, Begin(), announced(0), read(1)),
-        (HELLO, Begin(), announced(0), End(1)),
-        (HELLO, Begin(), announced(0), read(0), read(0)),
-        (HELLO, Begin(), announced(0), read(0), announced(0)),
-        (HELLO, Begin(), End(1), End(1)),
+        (HELLO, BEGIN, BEGIN),
+        (HELLO, BEGIN, read(0)),
+        (HELLO, BEGIN, announced(0), announced(1)),
+        (HELLO, BEGIN, announced(0), read(1)),
+        (HELLO, BEGIN, announced(0), End(1)),
+        (HELLO, BEGIN, announced(0), read(0), read(0)),
+        (HELLO, BEGIN, announced(0), read(0), announced(0)),
+        (HELLO, BEGIN, End(1), End(1)),
         (Hello("amd"),),
     ],
 )
@@ -74,7 +78,7 @@ def test_anything_out_of_order_is_refused(lines: tuple[Line, ...]) -> None:
 
 def test_a_skipped_card_must_not_be_touched() -> None:
     with pytest.raises(DocumentError, match="card 3"):
-        after(HELLO, Begin(), announced(3), skipped=[3])
+        after(HELLO, BEGIN, announced(3), skipped=[3])
 
 
 def test_each_phase_has_its_patience() -> None:
@@ -83,6 +87,58 @@ def test_each_phase_has_its_patience() -> None:
     assert patience.deadline_s(Phase.COUNTING) == 0.5
     assert patience.deadline_s(Phase.READING) == 0.5
     assert patience.deadline_s(Phase.RESTING) > 15.0
+
+
+def test_the_first_figure_of_a_card_in_a_process_may_take_longer() -> None:
+    """F11."""
+    well = Read(Reading(Card(0, "GPU"), 8, 4, 5, 40, 1000))
+    talk = after(HELLO, BEGIN, announced(0))
+    assert talk.first_touch
+    talk = after(HELLO, BEGIN, announced(0), well, announced(1))
+    assert talk.first_touch
+    talk = after(HELLO, BEGIN, announced(0), well, End(1), BEGIN, announced(0))
+    assert not talk.first_touch
+    talk = after(HELLO, BEGIN, announced(0), read(0), End(1), BEGIN, announced(0))
+    assert talk.first_touch, "a card that gave no figure has still to be woken up"
+
+
+@pytest.mark.parametrize(
+    ("open_s", "card_s", "in_vain_s", "expected"),
+    [
+        pytest.param(30.0, 2.0, 0.0, 10.0, id="ten seconds"),
+        pytest.param(4.0, 2.0, 0.0, 4.0, id="no longer than the opening"),
+        pytest.param(0.5, 2.0, 0.0, 2.0, id="no shorter than any other touch"),
+        pytest.param(30.0, 2.0, 10.0, 10.0, id="after one in vain"),
+        pytest.param(30.0, 2.0, 17.0, 3.0, id="what is left"),
+        pytest.param(30.0, 2.0, 20.0, 2.0, id="after two in vain"),
+    ],
+)
+def test_first_touches_in_vain_do_not_add_up(
+    open_s: float, card_s: float, in_vain_s: float, expected: float
+) -> None:
+    """F11: sixteen cards that never answer hold up a tick for less than a minute."""
+    assert Patience(open_s, card_s, 15.0).first_touch_deadline_s(in_vain_s) == expected
+
+
+@pytest.mark.parametrize(
+    ("began", "fine"),
+    [
+        pytest.param([89.9], False, id="before its process was started"),
+        pytest.param([90.0], True, id="as it was started"),
+        pytest.param([NOW_S], True, id="now"),
+        pytest.param([NOW_S + 0.001], False, id="in the future"),
+        pytest.param([150.0, 150.0], True, id="twice at once"),
+        pytest.param([150.0, 149.9], False, id="before the sample before"),
+    ],
+)
+def test_a_sample_can_only_have_begun_in_the_life_of_its_process(began: Sequence[float], fine: bool) -> None:
+    """F02: figures are never younger than they are, whatever a process says."""
+    samples = [line for moment in began for line in (replace(BEGIN, monotonic_s=moment), End(0))]
+    if fine:
+        after(HELLO, *samples)
+    else:
+        with pytest.raises(DocumentError, match="began before its process, or is still to begin"):
+            after(HELLO, *samples)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class Desk:
 
     def tick(self, *indexes: int) -> Round:
         readings = {i: Reading(Card(i, f"GPU-{i}"), 80 << 30, 1 << 30, 5, 40, 90_000) for i in indexes}
-        return Round(self.clock.s, readings)
+        return Round(self.clock.s, self.clock.wall, readings)
 
     def good(self, *indexes: int) -> None:
         self.record.complete(self.tick(*indexes), len(indexes), ())
@@ -79,7 +79,7 @@ def test_a_good_tick_is_a_sample() -> None:
     desk.clock.pass_s(0.25)
     desk.record.complete(tick, 2, ())
     assert (desk.sample.started_monotonic_s, desk.sample.duration_s) == (1000.0, 0.25)
-    assert desk.sample.taken_at == desk.clock.wall
+    assert desk.sample.taken_at == tick.started_at < desk.clock.wall
     assert desk.holder.snapshot.collector.state is CollectorState.OK
 
 
@@ -108,7 +108,11 @@ def test_a_failure_after_which_no_card_has_answered_leaves_the_sample_to_age() -
     desk = Desk()
     desk.good(0, 1)
     held = desk.sample
-    silent = Round(desk.clock.s, {0: Reading.unreadable(Card(0, "GPU-0"), Reason.TRANSIENT_DRIVER_ERROR, "gone")})
+    silent = Round(
+        desk.clock.s,
+        desk.clock.wall,
+        {0: Reading.unreadable(Card(0, "GPU-0"), Reason.TRANSIENT_DRIVER_ERROR, "gone")},
+    )
     desk.fail(CollectorState.DRIVER_NOT_LOADED, silent)
     assert desk.sample is held
     assert desk.holder.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
@@ -169,6 +173,7 @@ def test_a_changed_count_ends_all_suspicions() -> None:
     desk = Desk()
     desk.good(0, 1, 2)
     desk.suspects.blame(Card(2), Reason.TIMEOUT, "x", desk.clock.s)
+    desk.clock.pass_s(PERIOD_S)
     desk.good(0, 1)
     assert not desk.suspects
 

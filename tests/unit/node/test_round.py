@@ -1,9 +1,13 @@
 """From what one tick read to the readings of one sample."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from devicemanager.model.accelerator import Card, Reading, Reason
-from devicemanager.node.round import LOST, Unreached, anonymous, assemble, remember
+from devicemanager.node.round import LOST, Unreached, anonymous, assemble, earlier_beginning, remember
+from devicemanager.rules.identity import NO_ORDER
 
 
 def read(index: int, card_id: str | None = None) -> Reading:
@@ -25,6 +29,7 @@ def sample(
     count: int | None,
     known_: Sequence[Card] = (),
     unreached: Unreached = LOST,
+    order: Mapping[int, str] = NO_ORDER,
 ) -> list[tuple[str | None, Reason | int]]:
     readings = assemble(
         {reading.card.index: reading for reading in read_},
@@ -32,8 +37,9 @@ def sample(
         count=count,
         known=known_,
         bus_addresses=(),
+        order=order,
         unreached=unreached,
-    )
+    ).readings
     return [(reading.card.id, reading.cores_percent) for reading in readings]
 
 
@@ -72,6 +78,43 @@ def test_an_unfinished_tick_lists_what_it_did_not_come_to() -> None:
     crashed = Unreached(Reason.TRANSIENT_DRIVER_ERROR, "the collector crashed")
     rows = sample([read(0)], count=None, known_=known(0, 1), unreached=crashed)
     assert rows == [("GPU-0", 5), ("GPU-1", Reason.TRANSIENT_DRIVER_ERROR)]
+
+
+def test_a_card_without_figures_keeps_its_id_while_the_order_holds() -> None:
+    order = {0: "GPU-0", 1: "GPU-1"}
+    assert sample([read(0)], [hung(1)], count=2, known_=known(0, 1), order=order)[1] == ("GPU-1", Reason.TIMEOUT)
+    assert sample([read(0)], [hung(1)], count=2, known_=known(0, 1)) == [
+        ("GPU-0", 5),
+        ("index:1", Reason.TIMEOUT),
+        ("GPU-1", Reason.LOST),
+    ]
+
+
+def test_beside_a_card_without_a_name_none_is_said_to_be_no_longer_counted() -> None:
+    """F01: it may be the very card that is missing."""
+    nameless = Reading(Card(0), 80 << 30, 1 << 30, 5, 40, 90_000)
+    listing = assemble({0: nameless}, [], count=1, known=known(0), bus_addresses=())
+    assert [reading.unhealthy_reason for reading in listing.readings] == [
+        None,
+        "no card that the library counts says that it is this one",
+    ]
+    assert listing.order == {}
+
+
+NOW = datetime(2026, 8, 12, 9, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("wall", "expected"),
+    [
+        pytest.param(NOW - timedelta(seconds=90), NOW - timedelta(seconds=90), id="both agree"),
+        pytest.param(NOW + timedelta(hours=1), NOW - timedelta(seconds=90), id="the clock was put back since"),
+        pytest.param(NOW - timedelta(hours=1), NOW - timedelta(hours=1), id="the machine slept, or it was put on"),
+    ],
+)
+def test_a_beginning_is_the_earlier_by_both_clocks(wall: datetime, expected: datetime) -> None:
+    """F02: timestamps serve readers that know no Age, and must not make figures younger."""
+    assert earlier_beginning(wall, 10.0, NOW, 100.0) == expected
 
 
 def test_the_bus_is_asked_only_for_cards_that_cannot_say_who_they_are() -> None:

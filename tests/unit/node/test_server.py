@@ -20,7 +20,11 @@ from tests.tls_peers import Logged, SetClock, authority, cas, client, connected,
 ANYONE = ClientPolicy(certificate_required=False)
 PATH = "/monitor/snapshot"
 
+NOW = datetime(2026, 8, 1, tzinfo=UTC)
+END = {"notAfter": "Aug  2 00:00:00 2026 GMT"}
+
 CERTIFICATE: dict[str, Any] = {
+    **END,
     "subject": ((("organizationName", "org"),), (("commonName", "worker"),)),
     "subjectAltName": (
         ("DNS", "worker.example"),
@@ -211,11 +215,11 @@ class TestProbes:
 
 class TestClientPolicy:
     def test_anyone_may_read_where_no_certificate_is_required(self) -> None:
-        assert ANYONE.refusal(None) is None
+        assert ANYONE.refusal(None, NOW) is None
 
     @pytest.mark.parametrize("certificate", [None, {}], ids=["none", "empty"])
     def test_no_certificate_is_401(self, certificate: dict[str, Any] | None) -> None:
-        refusal = ClientPolicy(certificate_required=True).refusal(certificate)
+        refusal = ClientPolicy(certificate_required=True).refusal(certificate, NOW)
 
         assert refusal is not None
         assert refusal[0] == 401
@@ -226,17 +230,26 @@ class TestClientPolicy:
     def test_one_allowed_name_suffices(self, name: str) -> None:
         policy = ClientPolicy(certificate_required=True, allowed_names=frozenset({name, "another"}))
 
-        assert policy.refusal(CERTIFICATE) is None
+        assert policy.refusal(CERTIFICATE, NOW) is None
 
     @pytest.mark.parametrize("name", ["org", "WORKER", "worke", "example"])
     def test_another_name_is_403(self, name: str) -> None:
-        refusal = ClientPolicy(certificate_required=True, allowed_names=frozenset({name})).refusal(CERTIFICATE)
+        refusal = ClientPolicy(certificate_required=True, allowed_names=frozenset({name})).refusal(CERTIFICATE, NOW)
 
         assert refusal is not None
         assert refusal[0] == 403
 
     def test_without_names_every_certificate_of_the_ca_may_read(self) -> None:
-        assert ClientPolicy(certificate_required=True).refusal({"subject": ()}) is None
+        assert ClientPolicy(certificate_required=True).refusal({"subject": (), **END}, NOW) is None
+
+    @pytest.mark.parametrize(
+        "end", ["Aug  1 00:00:00 2026 GMT", "some day", ""], ids=["just-now", "unreadable", "none"]
+    )
+    def test_a_certificate_that_has_ended_is_401(self, end: str) -> None:
+        """S10: the handshake checked it, perhaps long ago; each request asks again."""
+        refusal = ClientPolicy(certificate_required=True).refusal({**CERTIFICATE, "notAfter": end}, NOW)
+
+        assert refusal == (401, "the client certificate has ended")
 
 
 @pytest.mark.asyncio

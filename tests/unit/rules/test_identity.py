@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from devicemanager.model.accelerator import Card, Reading, Reason
-from devicemanager.rules.identity import identify, index_key
+from devicemanager.rules.identity import identify, index_key, order_of
+
+ORDER = {0: "GPU-0", 1: "GPU-1", 2: "GPU-2"}
 
 
 def silent(index: int, pci: str | None = None) -> Reading:
@@ -29,10 +31,61 @@ def test_what_a_card_says_is_its_id() -> None:
     assert identify(readings, [known(1), known(0)], ["0000:07:00.0"]) == readings
 
 
-def test_a_silent_card_is_who_it_was_at_its_index() -> None:
-    result = identify([read(0, "GPU-0"), silent(1)], [known(0), known(1)], [])
+def test_a_silent_card_stays_listed_as_who_it_was_at_its_index() -> None:
+    result = identify([read(0, "GPU-0"), silent(1)], [known(0), known(1)], [], ORDER)
     assert result[1].card == known(1)
     assert result[1].temperature_celsius is Reason.TIMEOUT
+
+
+def nameless(index: int, pci: str | None = None) -> Reading:
+    """Figures of a card that cannot say who it is."""
+    return Reading(Card(index, None, "H100", pci), 80 << 30, 1 << 30, 5, 40, 90_000)
+
+
+@pytest.mark.parametrize(
+    ("readings", "bus", "order", "expected"),
+    [
+        pytest.param([read(0, "GPU-0"), nameless(1)], [], ORDER, "index:1", id="figures"),
+        pytest.param([nameless(1)], ["0000:01:00.0"], ORDER, "pci:0000:01:00.0", id="figures, one address left"),
+        pytest.param([read(0, "GPU-0"), nameless(1, "0000:01:00.0")], [], {}, "GPU-1", id="figures, own address"),
+        pytest.param([nameless(0), silent(1)], [], ORDER, "GPU-1", id="silent beside one without a name"),
+        pytest.param([read(0, "GPU-0"), silent(1)], [], {}, "index:1", id="the order means nothing any more"),
+        pytest.param(
+            [read(0, "GPU-9", "0000:09:00.0"), silent(1)], [], ORDER, "index:1", id="a new card before it"
+        ),
+        pytest.param([nameless(0, "0000:09:00.0"), silent(1)], [], ORDER, "index:1", id="a new address before it"),
+        pytest.param([nameless(0, "0000:02:00.0"), silent(1)], [], ORDER, "index:1", id="another card moved"),
+        pytest.param([silent(1)], ["0000:00:00.0", "0000:02:00.0"], ORDER, "index:1", id="gone from the bus"),
+        pytest.param([silent(1)], ["0000:00:00.0", "0000:01:00.0"], ORDER, "GPU-1", id="still on the bus"),
+    ],
+)
+def test_an_index_is_never_the_identity_of_figures(
+    readings: list[Reading], bus: list[str], order: dict[int, str], expected: str
+) -> None:
+    """F01: an id of the vendor's needs the id or the address itself; a card without figures may keep its last."""
+    assert ids(identify(readings, [known(0), known(1), known(2)], bus, order))[-1] == expected
+
+
+def test_a_silent_card_that_says_nothing_bad_of_itself_takes_no_id_by_its_index() -> None:
+    """F01: that a card is well is a statement about that card, as a figure is."""
+    well = Reading(Card(1), *(Reason.UNSUPPORTED,) * 5)
+    assert ids(identify([read(0, "GPU-0"), well], [known(0), known(1)], [], ORDER))[1] == "index:1"
+
+
+def test_of_two_cards_with_one_id_the_one_with_figures_has_it() -> None:
+    """F01: what a card that hangs was before must not take the id from the card that now says it."""
+    remembered = replace(silent(0), card=known(1))
+    assert ids(identify([remembered, read(1, "GPU-1")], [known(1)], [])) == ["pci:0000:01:00.0", "GPU-1"]
+
+
+def test_of_two_cards_known_at_one_address_the_one_counted_last_is_recalled() -> None:
+    former = Card(0, "GPU-7", "H100", "0000:01:00.0")
+    assert ids(identify([nameless(0, "0000:01:00.0")], [known(1), former], [])) == ["GPU-1"]
+
+
+def test_the_order_of_a_sample_is_that_of_the_vendors_ids() -> None:
+    """F01."""
+    assert order_of([read(0, "GPU-0"), read(1, "index:1"), silent(2), read(3, "GPU-3")]) == {0: "GPU-0", 3: "GPU-3"}
 
 
 def test_an_address_says_more_than_an_index() -> None:
@@ -42,7 +95,7 @@ def test_an_address_says_more_than_an_index() -> None:
 
 
 def test_a_card_that_moved_up_is_not_taken_for_the_one_that_left() -> None:
-    result = identify([read(0, "GPU-1", "0000:01:00.0"), silent(1)], [known(0), known(1)], [])
+    result = identify([read(0, "GPU-1", "0000:01:00.0"), silent(1)], [known(0), known(1)], [], ORDER)
     assert ids(result) == ["GPU-1", "index:1"]
 
 
@@ -86,12 +139,15 @@ def test_a_vendor_that_uses_our_form_of_id_takes_nothing_from_another_card() -> 
 
 def test_a_known_card_is_recalled_once() -> None:
     twins = [silent(0), replace(silent(0), card=Card(0))]
-    assert len(set(ids(identify(twins, [known(0)], [])))) == 2
+    assert len(set(ids(identify(twins, [known(0)], [], ORDER)))) == 2
 
 
 def test_an_id_that_is_remembered_twice_is_recalled_once() -> None:
     twice = [known(0), replace(known(0), pci_bus_id="0000:01:00.0")]
-    assert ids(identify([silent(0), silent(1, "0000:01:00.0")], twice, [])) == ["GPU-0", "pci:0000:01:00.0"]
+    assert ids(identify([silent(0), silent(1, "0000:01:00.0")], twice, [], {0: "GPU-0"})) == [
+        "GPU-0",
+        "pci:0000:01:00.0",
+    ]
 
 
 def test_an_index_key_is_what_the_collector_is_told() -> None:

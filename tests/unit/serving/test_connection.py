@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from devicemanager.serving.connection import Limits
+from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from tests.tls_peers import Logged, Peer, authority, cas, client, connected, server_identity, until
 

@@ -11,7 +11,8 @@ import pytest
 from aiohttp import web
 
 from devicemanager.serving import memory
-from devicemanager.serving.connection import Connection, Limits
+from devicemanager.serving.connection import Connection
+from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from tests.tls_peers import (
     Logged,
@@ -355,7 +356,7 @@ class TestMemory:
     ) -> None:
         given_back: list[int] = []
         monkeypatch.setattr(memory, "give_back", lambda: given_back.append(1))
-        monkeypatch.setattr("devicemanager.serving.listener._GIVE_BACK_AFTER", 3)
+        monkeypatch.setattr("devicemanager.serving.places._GIVE_BACK_AFTER", 3)
         limits = Limits(head_s=0.02)  # sweeps as often
         async with serving(limits) as listener:
             for _ in range(3):

@@ -1,6 +1,7 @@
 """What the lines of a collector process mean, and that nothing else means anything."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ READING = Reading(
     ("raw", "expected"),
     [
         (lines.hello("nvidia", 42), Hello("nvidia")),
-        (lines.begin(), Begin()),
+        (lines.begin(8123.25, 1786525200.5), Begin(8123.25, datetime(2026, 8, 12, 9, 0, 0, 500_000, UTC))),
         (lines.announcement(CARD), Announced(CARD)),
         (lines.announcement(Card(0)), Announced(Card(0))),
         (lines.reading(READING), Read(READING)),
@@ -118,8 +119,19 @@ def test_an_id_that_cannot_be_one_is_none(bad: object) -> None:
         b'{"card":{"index":"0"}}',
         b'{"reading":{"index":0,"unread":[]}}',
         b'{"reading":{"index":0,"cores":Infinity}}',
-        b'{"hello":{"v":2,"manufacturer":"nvidia","pid":1}}',
-        b'{"hello":{"v":1}}',
+        b'{"begin":{}}',
+        b'{"begin":{"monotonic":1.0}}',
+        b'{"begin":{"monotonic":true,"wall":1.0}}',
+        b'{"begin":{"monotonic":-1.0,"wall":1.0}}',
+        b'{"begin":{"monotonic":1e400,"wall":1.0}}',
+        b'{"begin":{"monotonic":NaN,"wall":1.0}}',
+        b'{"begin":{"monotonic":"1","wall":1.0}}',
+        b'{"begin":{"monotonic":1.0,"wall":-1.0}}',
+        b'{"begin":{"monotonic":1.0,"wall":1e15}}',
+        b'{"begin":{"monotonic":' + b"9" * 400 + b',"wall":1.0}}',
+        b'{"hello":{"v":1,"manufacturer":"nvidia","pid":1}}',
+        b'{"hello":{"v":3,"manufacturer":"nvidia","pid":1}}',
+        b'{"hello":{"v":2}}',
         b'{"failed":{"state":5,"detail":"x"}}',
         b'{"failed":{"state":"failed"}}',
         b'{"end":{"count":' + b"9" * 5000 + b"}}",

@@ -1,0 +1,81 @@
+"""Ends the program where only a new container can help: this one was made before the driver was loaded.
+
+Libraries and device files come into a container when it is made, by a hook of its runtime. One that was made too
+early never gets them, however long it waits; the kubelet makes a new one when the program ends.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from devicemanager.clock import Clock
+from devicemanager.errors import ContainerOutdatedError
+from devicemanager.node.holder import Holder
+from devicemanager.rules.container import DriverFiles, lacking
+from devicemanager.rules.duration import format_duration
+
+LACKING_FOR_S = 300.0
+"""An installer loads the module first and has libraries and device files in place minutes later."""
+
+LOOK_EVERY_S = 15.0
+
+_FILES_DEADLINE_S: Final = 2.0
+
+
+class ContainerWatch:
+    """Watches for a driver that came after the container, until there is a sample."""
+
+    def __init__(
+        self,
+        holder: Holder,
+        files: Callable[[str], DriverFiles | None],
+        clock: Clock,
+        *,
+        lacking_for_s: float | None = None,
+        look_every_s: float | None = None,
+    ) -> None:
+        """Prepare; nothing is looked at before :meth:`run`.
+
+        Args:
+            holder: Says whose cards are read, whether there was a sample, and the collector's state.
+            files: What the container sees of a manufacturer's driver, None if nothing is known of it. Blocks.
+            clock: Says how long something is lacking.
+            lacking_for_s: How long without a break until the program ends; None is :data:`LACKING_FOR_S`.
+            look_every_s: Between two looks; None is :data:`LOOK_EVERY_S`.
+        """
+        self._holder = holder
+        self._files = files
+        self._clock = clock
+        self._lacking_for_s = LACKING_FOR_S if lacking_for_s is None else lacking_for_s
+        self._look_every_s = LOOK_EVERY_S if look_every_s is None else look_every_s
+
+    async def run(self) -> NoReturn:
+        """Watch; for ever, once there was a sample.
+
+        Raises:
+            ContainerOutdatedError: The driver is loaded, and library or device files have been lacking for long.
+        """
+        since_s: float | None = None
+        while True:
+            await asyncio.sleep(self._look_every_s)  # first, because most containers have a sample by then
+            if self._holder.snapshot.sample is not None:
+                await asyncio.get_running_loop().create_future()  # what worked once was there from the beginning
+            driver = await self._seen(self._holder.snapshot.manufacturer)
+            snapshot = self._holder.snapshot
+            what = lacking(snapshot.collector.state, driver, ever_sampled=snapshot.sample is not None)
+            now_s = self._clock.monotonic()
+            since_s = None if what is None else now_s if since_s is None else since_s
+            if driver is not None and since_s is not None and now_s - since_s >= self._lacking_for_s:
+                raise ContainerOutdatedError(
+                    f"the kernel module {driver.module} is loaded, but for {format_duration(self._lacking_for_s)} "
+                    f"this container has been without {what}: it was made before they were there. It ends, so "
+                    "that it is made anew. If that does not help, let the container have them: the manufacturer's "
+                    "runtime class, or the host mounts of the chart"
+                )
+
+    async def _seen(self, manufacturer: str) -> DriverFiles | None:
+        try:
+            async with asyncio.timeout(_FILES_DEADLINE_S):
+                return await asyncio.to_thread(self._files, manufacturer)
+        except OSError:  # TimeoutError is one
+            return None

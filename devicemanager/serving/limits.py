@@ -1,0 +1,156 @@
+"""What peers may take up, and what all of it comes to.
+
+Every limit here is multiplied by the one beside it: connections by what one of them may hold, in this process and
+in the kernel, whose socket buffers count against the same memory limit. :func:`memory_bytes` does the sum;
+``docs/threat-model.md`` shows it, and a test holds it below the limits of the chart.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+CONNECTION_BYTES: Final = 58 * KIB
+"""One TLS connection on which little is sent: measured on uvloop, OpenSSL 3."""
+
+HEAD_BYTE_COST: Final = 2
+"""Each byte of a parsed head is held twice, as it came and as text."""
+
+HEAD_LINE_COST: Final = 160
+"""What one header line takes beside its bytes: measured."""
+
+READ_BUFFER_BYTES: Final = 16 * KIB
+"""What TLS may hold undecrypted before it stops reading from the socket."""
+
+WRITE_HIGH_BYTES: Final = 16 * KIB
+"""What may be unsent before whoever writes an answer waits."""
+
+LINGERING_S: Final = 1.0
+"""How long a request body that nobody reads may keep its connection."""
+
+_COPIES_OF_AN_ANSWER: Final = 2
+"""Its body, and its encryption."""
+
+_KERNEL_DOUBLES: Final = 2
+"""Linux takes twice the size that is asked for a socket buffer (socket(7))."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedLimits:
+    """For peers whose client certificate is verified and allowed: a front proxy, or a reader of a device manager.
+
+    They are few and no strangers, so they have places of their own, which nobody else can take up.
+
+    Attributes:
+        connections: In all, from whichever addresses.
+        head_bytes: Request line and all headers together.
+        headers: Number of header lines.
+        heads_cost: Memory that all their unfinished request heads may take.
+    """
+
+    connections: int
+    head_bytes: int
+    headers: int
+    heads_cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What peers may take up. Times in seconds, sizes in bytes.
+
+    Attributes:
+        connections: In all, of peers without a verified certificate, handshakes included. When full, the longest
+            waiting connection makes room for a new one.
+        connections_per_peer: Of these, from one address.
+        kept_for_probes: Of either number, as many may not have a request under way, unless it is a probe's.
+        handshake_s: From the accepted connection to the end of the TLS handshake.
+        head_s: From the end of the handshake, or the first byte of a later request, to the end of its head.
+        response_s: From a complete head to its answer.
+        take_s: From the answer until the peer has taken all of it.
+        keepalive_s: Between a response and the next request.
+        head_bytes: Request line and all headers together.
+        line_bytes: The request line, and any one header.
+        headers: Number of header lines.
+        heads_cost: Memory that all unfinished request heads of these peers may take.
+        heads_cost_per_peer: Of this, for one address.
+        answers_bytes: Answers in all that peers have not taken yet; one more may be on its way.
+        receive_buffer: Of the kernel, for one connection; what one read gives is bounded by it.
+        send_buffer: Of the kernel, for one connection.
+        backlog: Connections that the kernel holds until they are accepted.
+        verified: For peers with a verified certificate; None treats them like all others.
+    """
+
+    connections: int = 256
+    connections_per_peer: int = 32
+    kept_for_probes: int = 8
+    handshake_s: float = 5.0
+    head_s: float = 5.0
+    response_s: float = 30.0
+    take_s: float = 30.0
+    keepalive_s: float = 75.0
+    head_bytes: int = 16 * KIB
+    line_bytes: int = 8190
+    headers: int = 128
+    heads_cost: int = 4 * MIB
+    heads_cost_per_peer: int = 512 * KIB
+    answers_bytes: int = 8 * MIB
+    receive_buffer: int = 16 * KIB
+    send_buffer: int = 64 * KIB
+    backlog: int = 1024
+    verified: VerifiedLimits | None = None
+
+    @property
+    def places(self) -> int:
+        """Connections of everybody."""
+        return self.connections + (0 if self.verified is None else self.verified.connections)
+
+    @property
+    def most_headers(self) -> int:
+        """Header lines that anybody may send."""
+        return self.headers if self.verified is None else max(self.headers, self.verified.headers)
+
+
+def head_cost(size: int, lines: int) -> int:
+    """Bytes of memory that a request head of ``size`` bytes in ``lines`` lines takes."""
+    return HEAD_BYTE_COST * size + HEAD_LINE_COST * lines
+
+
+def memory_bytes(limits: Limits) -> int:
+    """What serving takes at most when every limit is reached at once, beyond what the program takes at rest.
+
+    A peer with a verified certificate is counted with its connection, its heads and its answers; one without, with
+    everything that it can make us and the kernel hold.
+    """
+    kernel = _KERNEL_DOUBLES * (limits.receive_buffer + limits.send_buffer)
+    one_read = _KERNEL_DOUBLES * limits.receive_buffer
+    held = one_read + (READ_BUFFER_BYTES + one_read) + one_read  # encrypted, queued for decryption, decrypted
+    under_way = head_cost(limits.head_bytes, limits.headers)
+    total = limits.connections * (CONNECTION_BYTES + kernel + held + under_way)
+    total += limits.heads_cost + _COPIES_OF_AN_ANSWER * limits.answers_bytes
+    if limits.verified is not None:
+        total += limits.verified.connections * CONNECTION_BYTES + limits.verified.heads_cost
+    return total
+
+
+def affordable(limits: Limits, descriptors: int, reserve: int) -> Limits:
+    """The same limits with no more connections than there are descriptors for.
+
+    Args:
+        limits: What is wanted.
+        descriptors: How many this process may have open.
+        reserve: Of these, for everything that is no accepted connection; never more than half of them.
+    """
+    spare = max(2, descriptors - min(reserve, descriptors // 2))
+    if spare >= limits.places:
+        return limits
+    connections = max(1, limits.connections * spare // limits.places)
+    verified = limits.verified
+    if verified is not None:
+        verified = replace(verified, connections=max(1, spare - connections))
+    return replace(
+        limits,
+        connections=connections,
+        connections_per_peer=min(limits.connections_per_peer, connections),
+        verified=verified,
+    )

@@ -1,0 +1,71 @@
+"""Sockets that listen, with bounded buffers, and what the kernel knows of those that were accepted."""
+
+import asyncio
+import errno
+import fcntl
+import os
+import socket
+import struct
+import termios
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.errors import excerpt
+from devicemanager.serving.limits import Limits
+
+_ANY_IPV6: Final = "::"
+_ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what the first means where the kernel has no IPv6
+
+OUT_OF_SOCKETS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""What ``accept`` says when there is nothing left to accept a connection with, until another one is closed."""
+
+
+def listen(address: str, port: int, limits: Limits, log: FilteringBoundLogger) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        OSError: It cannot be had; the text says where, and what can be done.
+    """
+    try:
+        listening = _bound(address, port, limits.backlog)
+    except OSError as error:
+        if address != _ANY_IPV6 or error.errno != errno.EAFNOSUPPORT:
+            raise OSError(error.errno, _why_not(error, address, port)) from error
+        log.info("kernel_without_ipv6", address=_ANY_IPV4)
+        return listen(_ANY_IPV4, port, limits, log)
+    # What is accepted has the buffers of the socket that listens. Fixed, they do not grow with what a peer sends.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
+    listening.setblocking(False)
+    return listening
+
+
+def _bound(address: str, port: int, backlog: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    dual_stack = address == _ANY_IPV6 and socket.has_dualstack_ipv6()
+    return socket.create_server((address, port), family=family, backlog=backlog, dualstack_ipv6=dual_stack)
+
+
+def _why_not(error: OSError, address: str, port: int) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            what = "address in use: another program listens there; choose another --secure-port"
+        case errno.EACCES:
+            what = "not permitted; ports below 1024 need a right of their own, choose a higher --secure-port"
+        case errno.EADDRNOTAVAIL:
+            what = "no address of this machine; choose another --bind-address"
+        case _:
+            what = os.strerror(error.errno) if error.errno else excerpt(str(error))
+    where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return f"{where}: {what}"
+
+
+def unacknowledged(wire: asyncio.Transport) -> int:
+    """Bytes in the kernel that the peer's has not acknowledged; 0 where there is no socket any more."""
+    found = wire.get_extra_info("socket")
+    try:
+        answer = fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, bytes(4))
+    except (AttributeError, OSError, ValueError):
+        return 0
+    return int(struct.unpack("i", answer)[0])

@@ -1,0 +1,30 @@
+"""When a certificate that the handshake has verified ends, for connections that outlive it.
+
+The handshake checks once. A connection that is kept for days goes on with a certificate that has ended meanwhile,
+so whoever believes what a peer has shown asks here, at each request. The beginning is the handshake's business
+alone: what was valid once becomes invalid by its end only, and not by a clock that is set back.
+"""
+
+import ssl
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+
+
+def has_ended(certificate: Mapping[str, object], now: datetime) -> bool:
+    """Whether a certificate is no longer valid; also when it cannot be read until when it is.
+
+    Args:
+        certificate: As :meth:`ssl.SSLSocket.getpeercert` gives it.
+        now: Aware UTC.
+    """
+    end = _moment(str(certificate.get("notAfter", "")))
+    return end is None or now >= end
+
+
+@lru_cache(maxsize=64)
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), tz=UTC)
+    except ValueError:
+        return None

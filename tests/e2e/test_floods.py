@@ -1,0 +1,237 @@
+"""Strangers who are a burden to real programs: memory stays below the chart's limit, and probes are answered."""
+
+import asyncio
+import http.client
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from devicemanager.demo.cluster import StandInCluster
+from devicemanager.serving.descriptors import MOST
+from devicemanager.tls.certificates import Authority
+from tests.e2e.device_manager import DeviceManager, Serve, trusting_anyone
+from tests.e2e.test_worker import Worker, started
+from tests.floods import Flood, chart_limit_bytes, peak_bytes, probe, request, unfinished_head, until
+
+DEVICE_MANAGER = "deviceManager"
+WORKER = "worker"
+SIMULATED = "--manufacturer=simulated"
+
+LONG_NAMES = "/livez?verbose&" + "&".join(f"exclude={number:04d}{'x' * 60}" for number in range(100))
+"""What was once answered with all of it."""
+
+
+@pytest.fixture
+def manager(serve: Serve) -> DeviceManager:
+    made = serve(SIMULATED)
+    made.until_state("ok")
+    return made
+
+
+@pytest_asyncio.fixture
+async def worker(stand_in_cluster: StandInCluster, tmp_path: Path) -> AsyncIterator[Worker]:
+    async with started(stand_in_cluster, tmp_path) as made:
+        made.port = (await made.logged("worker_listening"))["port"]
+        await made.ready()
+        yield made
+
+
+def unfinished_heads_on_800_connections(port: int) -> None:
+    head = unfinished_head(960 * 1024)
+    with Flood(port) as flood:
+        for _ in range(800):
+            connection = flood.open("127.0.0.1")
+            if connection is not None:
+                flood.ask(connection)
+        flood.push_all(head)
+
+
+def answers_that_nobody_reads(port: int, addresses: int, each: int, then: bytes = b"") -> None:
+    with Flood(port) as flood:
+        for number in range(addresses * each):
+            connection = flood.open(f"127.0.2.{1 + number % addresses}")
+            assert connection is not None
+        flood.push_all(request(LONG_NAMES) * 14 + then)
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(120)
+class TestMemory:
+    async def test_unfinished_heads_on_800_connections_leave_the_worker_below_its_limit(
+        self, worker: Worker
+    ) -> None:
+        """S01: 960 KB of a head on each connection once made 2,115 MiB of it."""
+        await asyncio.to_thread(unfinished_heads_on_800_connections, worker.port)
+
+        assert peak_bytes(worker.process.pid) < chart_limit_bytes(WORKER)
+        assert (await worker.ask("/livez")).status == 200
+
+    async def test_connections_that_never_read_leave_the_worker_below_its_limit(self, worker: Worker) -> None:
+        """S02: one such connection, with an endless head at its end, once made 779 MiB of it."""
+        endless = unfinished_head(8 * 1024 * 1024)
+        await asyncio.to_thread(answers_that_nobody_reads, worker.port, 6, 1, endless)
+        await asyncio.to_thread(answers_that_nobody_reads, worker.port, 8, 32)
+
+        assert peak_bytes(worker.process.pid) < chart_limit_bytes(WORKER)
+        assert (await worker.ask("/livez")).status == 200
+
+
+@pytest.mark.timeout(120)
+def test_unfinished_heads_leave_the_device_manager_below_its_limit(manager: DeviceManager) -> None:
+    """S01: the same kind, on the program with the smaller limit."""
+    unfinished_heads_on_800_connections(manager.port)
+
+    assert peak_bytes(manager.process.pid) < chart_limit_bytes(DEVICE_MANAGER)
+    assert manager.ask("/livez").status == 200
+
+
+@pytest.mark.timeout(120)
+def test_connections_that_never_read_leave_the_device_manager_below_its_limit(manager: DeviceManager) -> None:
+    """S02: six of them once made 240 MiB of it, and 8 addresses with 32 each 516 MiB."""
+    answers_that_nobody_reads(manager.port, 6, 1, unfinished_head(8 * 1024 * 1024))
+    answers_that_nobody_reads(manager.port, 8, 32)
+
+    assert peak_bytes(manager.process.pid) < chart_limit_bytes(DEVICE_MANAGER)
+    assert manager.ask("/livez").status == 200
+
+
+@pytest.mark.timeout(120)
+def test_a_connection_that_never_reads_is_not_read_from_either(manager: DeviceManager) -> None:
+    """S02: what the device manager takes of it is what the kernel's buffers hold, whatever is sent after that."""
+    with Flood(manager.port) as flood:
+        connection = flood.open("127.0.0.2")
+        assert connection is not None
+        taken = flood.push(connection, request("/metrics") * 100_000)
+
+    assert taken < 1024 * 1024
+
+
+@pytest.mark.timeout(120)
+def test_probes_are_answered_while_all_places_hold_answers_that_nobody_reads(manager: DeviceManager) -> None:
+    """S03: from 11 addresses; of 42 probes from a twelfth, 24 once failed."""
+    with Flood(manager.port) as flood:
+        for number in range(11 * 24):
+            connection = flood.open(f"127.0.2.{1 + number % 11}")
+            assert connection is not None
+        flood.push_all(request("/metrics") * 200)
+
+        assert [probe(manager.port, "127.0.3.1") for _ in range(42)] == [True] * 42
+
+
+@contextmanager
+def soft_limit_of_descriptors(number: int) -> Iterator[None]:
+    """For this process, and those that it starts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def raised(pid: int) -> bool:
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    return soft == min(hard, MOST)
+
+
+def idle_connections(flood: Flood, number: int, addresses: int = 100) -> None:
+    for index in range(number):
+        flood.idle(f"127.0.4.{1 + index % addresses}")
+
+
+class TestDescriptors:
+    @pytest.mark.asyncio
+    async def test_the_worker_raises_its_soft_limit_and_outlives_1400_idle_connections(
+        self, stand_in_cluster: StandInCluster, tmp_path: Path
+    ) -> None:
+        """S04: with a soft limit of 1,024 every probe and reader once timed out."""
+        with soft_limit_of_descriptors(1024):
+            manager = started(stand_in_cluster, tmp_path)
+            made = await manager.__aenter__()
+        try:
+            made.port = (await made.logged("worker_listening"))["port"]
+            await made.ready()
+            assert raised(made.process.pid)
+            with Flood(made.port) as flood:
+                await asyncio.to_thread(idle_connections, flood, 1400)
+                probes = [await asyncio.to_thread(probe, made.port, "127.0.3.1") for _ in range(10)]
+        finally:
+            await manager.__aexit__(None, None, None)
+
+        assert probes == [True] * 10
+
+    def test_the_device_manager_raises_its_soft_limit(self, serve: Serve) -> None:
+        """S04: the same in the other program."""
+        with soft_limit_of_descriptors(1024):
+            made = serve(SIMULATED)
+        made.until_state("ok")
+
+        assert raised(made.process.pid)
+        assert made.events("connections_limited") == []
+
+    def test_fewer_descriptors_are_fewer_connections(self, serve: Serve) -> None:
+        """S04: where the hard limit allows no more, connections stay within it, and the log says so."""
+        made = serve(SIMULATED, descriptors=200)
+
+        line = made.event("connections_limited")
+
+        assert (line["descriptors"], line["wanted"]) == (200, 320)
+        assert line["connections"] <= 100
+        with Flood(made.port) as flood:
+            idle_connections(flood, 300)
+            assert [probe(made.port, "127.0.3.1") for _ in range(10)] == [True] * 10
+        assert made.events("accept_failed") == []
+
+    def test_room_is_made_when_descriptors_run_out(self, manager: DeviceManager) -> None:
+        """S04: whoever waits longest gives way; the newcomer is not left waiting until somebody goes."""
+        pid = manager.process.pid
+        _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (psutil.Process(pid).num_fds() + 20, hard))
+        with Flood(manager.port) as flood:
+            idle_connections(flood, 100)
+            until(lambda: manager.events("accept_failed"))
+            assert [probe(manager.port, "127.0.3.1") for _ in range(5)] == [True] * 5
+
+        given_up = manager.events("connection_given_up")
+        assert [line["reason"] for line in given_up] == ["no descriptor or memory for another connection"]
+
+
+def test_a_client_certificate_that_ends_on_a_kept_connection_is_no_longer_believed(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """S10: it was once good for as long as its connection."""
+    authority = Authority.create("clients")
+    authority.pem.write(tmp_path, "ca")
+    ends = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=8)
+    authority.client("worker", now=ends - timedelta(days=1), days=1).write(tmp_path, "worker")
+    made = serve(SIMULATED, f"--client-ca-file={tmp_path / 'ca.crt'}")
+    context = trusting_anyone()
+    context.load_cert_chain(tmp_path / "worker.crt", tmp_path / "worker.key")
+    with closing(http.client.HTTPSConnection("127.0.0.1", made.port, timeout=10, context=context)) as connection:
+        connection.auto_open = False
+        connection.connect()
+        status = first = snapshot_status(connection)
+        while status == 200:
+            status = snapshot_status(connection)
+
+    assert first == 200
+    assert datetime.now(UTC) >= ends
+    assert status in {401, None}
+    assert made.event("client_refused" if status else "client_certificate_ended")
+
+
+def snapshot_status(connection: http.client.HTTPSConnection) -> int | None:
+    """Of one more answer on a kept connection; None when that is closed."""
+    try:
+        connection.request("GET", "/monitor/snapshot")
+        answer = connection.getresponse()
+        answer.read()
+    except (OSError, http.client.HTTPException):
+        return None
+    return answer.status

@@ -1,0 +1,165 @@
+"""Peers that only want to be a burden: many TLS connections to one real process, by hand."""
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from tests.e2e.device_manager import trusting_anyone
+
+MIB: Final = 1024 * 1024
+PROBE_TIMEOUT_S: Final = 1.0
+"""As the kubelet's default, which the chart keeps."""
+
+_VALUES: Final = Path(__file__).parents[1] / "charts" / "devicemanager" / "values.yaml"
+_NO_MORE_S: Final = 0.3
+"""When nothing was taken for so long, nothing more will be."""
+
+_GONE: Final = (OSError, ssl.SSLError)
+
+
+def chart_limit_bytes(part: str) -> int:
+    """The memory limit of ``worker`` or ``deviceManager`` in the chart."""
+    text = yaml.safe_load(_VALUES.read_text())[part]["resources"]["limits"]["memory"]
+    assert text.endswith("Mi")
+    return int(text.removesuffix("Mi")) * MIB
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process has had resident at once."""
+    return _status_kib(pid, "VmHWM") * 1024
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that a process has resident now."""
+    return _status_kib(pid, "VmRSS") * 1024
+
+
+def _status_kib(pid: int, name: str) -> int:
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(f"{name}:")]
+    return int(line.split()[1])
+
+
+class Flood:
+    """Connections that are kept until the block ends. Use as a context manager.
+
+    Args:
+        port: On 127.0.0.1.
+        buffers: Of the kernel, for each connection's end here; small: what is taken, the server has taken.
+    """
+
+    def __init__(self, port: int, buffers: int = 16 * 1024) -> None:
+        self._port = port
+        self._buffers = buffers
+        self._context = trusting_anyone()
+        self._silent: list[socket.socket] = []
+        self._sockets: list[ssl.SSLSocket] = []
+
+    def __enter__(self) -> "Flood":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in (*self._silent, *self._sockets):
+            one.close()
+
+    def idle(self, source: str) -> None:
+        """A connection that never begins its handshake."""
+        self._silent.append(
+            socket.create_connection(("127.0.0.1", self._port), timeout=5, source_address=(source, 0))
+        )
+
+    def open(self, source: str) -> ssl.SSLSocket | None:
+        """A connection after its handshake; None where the server did not want it."""
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._buffers)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._buffers)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        raw.settimeout(10)
+        raw.bind((source, 0))
+        try:
+            raw.connect(("127.0.0.1", self._port))
+            made = self._context.wrap_socket(raw)
+        except _GONE:
+            raw.close()
+            return None
+        self._sockets.append(made)
+        return made
+
+    @staticmethod
+    def ask(connection: ssl.SSLSocket, path: str = "/livez") -> bool:
+        """One request and its answer; whether there was one."""
+        try:
+            connection.sendall(request(path))
+            return bool(connection.recv(4096))
+        except _GONE:
+            return False
+
+    @staticmethod
+    def push(connection: ssl.SSLSocket, data: bytes) -> int:
+        """Send until the server takes no more for a moment, or has closed; how much it took."""
+        return _push([connection], data)
+
+    def push_all(self, data: bytes) -> int:
+        """The same on all connections at once."""
+        return _push(self._sockets, data)
+
+
+def _push(connections: Sequence[ssl.SSLSocket], data: bytes) -> int:
+    taken = dict.fromkeys(connections, 0)
+    for one in connections:
+        one.setblocking(False)
+    open_ = set(connections)
+    moved_at = time.monotonic()
+    while open_ and time.monotonic() - moved_at < _NO_MORE_S:
+        for one in list(open_):
+            try:
+                taken[one] += one.send(data[taken[one] : taken[one] + 65536])
+                moved_at = time.monotonic()
+            except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                continue
+            except _GONE:
+                open_.discard(one)
+            if taken[one] >= len(data):
+                open_.discard(one)
+    return sum(taken.values())
+
+
+def request(path: str) -> bytes:
+    """A whole request."""
+    return f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+
+
+def unfinished_head(size: int) -> bytes:
+    """A request head of many lines that does not end."""
+    lines = [b"GET /livez HTTP/1.1\r\nHost: a\r\n"]
+    lines += [b"X-Remote-Group: %06d%s\r\n" % (number, b"g" * 200) for number in range(size // 226)]
+    return b"".join(lines)
+
+
+def probe(port: int, source: str, path: str = "/livez") -> bool:
+    """Whether a probe from an address of its own is answered with 200 in a kubelet's time, handshake included."""
+    deadline = time.monotonic() + PROBE_TIMEOUT_S
+    try:
+        with (
+            socket.create_connection(
+                ("127.0.0.1", port), timeout=PROBE_TIMEOUT_S, source_address=(source, 0)
+            ) as raw,
+            trusting_anyone().wrap_socket(raw) as connection,
+        ):
+            connection.sendall(request(path))
+            answer = connection.recv(4096)
+    except _GONE:
+        return False
+    return answer.startswith(b"HTTP/1.1 200 ") and time.monotonic() < deadline
+
+
+def until(condition: Callable[[], object], patience_s: float = 20.0) -> None:
+    """Wait for what another process brings about."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
