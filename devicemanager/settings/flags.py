@@ -200,6 +200,12 @@ def load(model: type[S], arguments: Sequence[str], environment: Mapping[str, str
     return loaded
 
 
+def effective(settings: Settings) -> dict[str, str]:
+    """What the settings came to, spelled as for a file; those without a value are left out."""
+    spelled = ((s.key, _spell(getattr(settings, s.name), s.spec)) for s in settings_of(type(settings)))
+    return {key: value for key, value in spelled if value}
+
+
 def with_flags(settings: Settings, problems: Iterable[str]) -> list[str]:
     """Problems that begin with the path of a setting, with the flag in front that gave it."""
     flags = [

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from devicemanager import cli
-from devicemanager.worker import program
+from devicemanager.programs import worker as program
 
 
 class _WithoutKubernetes(MetaPathFinder):

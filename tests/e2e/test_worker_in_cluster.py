@@ -63,7 +63,7 @@ async def test_a_service_account_is_enough_without_the_kubernetes_package(
 ) -> None:
     furnish(stand_in_cluster, GROUP)
     async with started(tmp_path, account(stand_in_cluster, tmp_path)) as worker:
-        worker.port = (await worker.logged("worker_listening"))["port"]
+        worker.port = (await worker.logged("server_listening"))["port"]
         await worker.ready()
 
         assert (await worker.ask(path(GROUP), "viewer")).status == 200
@@ -75,7 +75,7 @@ async def test_a_token_that_the_kubelet_rotated_is_taken_when_the_old_one_is_ref
     furnish(stand_in_cluster, GROUP)
     environment = account(stand_in_cluster, tmp_path, "ended")
     async with started(tmp_path, environment) as worker:
-        worker.port = (await worker.logged("worker_listening"))["port"]
+        worker.port = (await worker.logged("server_listening"))["port"]
         await worker.logged("watch_failed")
         account(stand_in_cluster, tmp_path)
 
@@ -93,7 +93,7 @@ async def test_a_kubeconfig_without_the_kubernetes_package_names_the_extra(tmp_p
             "devicemanager worker: the Python package kubernetes is not installed: "
             "pip install 'accelerator-device-manager[cli]'\n"
         )
-        assert b"worker_listening" not in out
+        assert b"server_listening" not in out
 
 
 async def test_outside_a_cluster_without_a_kubeconfig_it_says_what_is_missing(tmp_path: Path) -> None:

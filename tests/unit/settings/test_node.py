@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from devicemanager.errors import SettingsError
-from devicemanager.settings.flags import Conflict, Settings, load, settings_of, with_flags
+from devicemanager.settings.flags import Conflict, Settings, effective, load, settings_of, with_flags
 from devicemanager.settings.node import DetectSettings, MonitorSettings, ServeSettings, SnapshotSettings
 from devicemanager.settings.output import LogFormat, LogLevel, Output
 from devicemanager.settings.usage import help_text
@@ -344,3 +344,15 @@ def test_no_two_settings_of_a_program_share_a_name_or_a_letter() -> None:
         letters = [setting.spec.short for setting in settings_of(model) if setting.spec.short]
         assert len(set(flags)) == len(flags)
         assert len(set(letters)) == len(letters)
+
+
+def test_effective_settings_are_spelled_as_in_a_file(tmp_path: Path) -> None:
+    given = effective(serve("--monitor-period=90s", "--allow-anonymous", f"--sys-root={tmp_path}", "--san=a,b"))
+
+    assert given["monitor-period"] == "1m30s"
+    assert given["allow-anonymous"] == "true"
+    assert given["sys-root"] == str(tmp_path)
+    assert given["san"] == "a,b"
+    assert given["secure-port"] == "32443"
+    assert "cert-dir" not in given
+    assert "config" not in given
