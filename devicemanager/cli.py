@@ -164,10 +164,9 @@ def _start(program: str, command: Command, arguments: Sequence[str]) -> int:
     settings = from_process(model, arguments, resolve_name(command.rules))
     if isinstance(settings, LogSettings):
         logs.configure(settings.log_format, settings.log_level, sys.stdout if command.serves else sys.stderr)
-    if command.serves:
-        structlog.get_logger().info(
-            "program_started", program=program, version=__version__, settings=effective(settings)
-        )
+        if command.serves:
+            log = structlog.get_logger()
+            log.info("program_started", program=program, version=__version__, settings=effective(settings))
     try:
         return _run(command, settings)
     except SettingsError as error:
