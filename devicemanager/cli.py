@@ -52,7 +52,7 @@ class Command:
     summary: str
     settings: str
     run: str
-    rules: str = "devicemanager.settings.flags:no_rules"
+    rules: str = "devicemanager.settings.loading:no_rules"
     extra: str | None = None
     serves: bool = False
 

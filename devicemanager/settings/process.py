@@ -4,7 +4,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from devicemanager.settings.flags import ENVIRONMENT_PREFIX, Rules, Settings, load, no_rules
+from devicemanager.settings.flags import ENVIRONMENT_PREFIX, Settings
+from devicemanager.settings.loading import Rules, load, no_rules
 
 S = TypeVar("S", bound=Settings)
 
@@ -15,7 +16,7 @@ def from_process(model: type[S], arguments: Sequence[str], rules: Rules = no_rul
     Args:
         model: The program's settings.
         arguments: What follows the program's name on the command line.
-        rules: As for :func:`devicemanager.settings.flags.load`.
+        rules: As for :func:`devicemanager.settings.loading.load`.
 
     Raises:
         SettingsError: With every problem found.

@@ -6,24 +6,24 @@ generated classes are never loaded. Names taken from a caller enter a path throu
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from typing import Final, NamedTuple, NoReturn, Protocol, Self
+from typing import Final, NoReturn, Protocol, Self
 
-import aiohttp
 import structlog
 from structlog.typing import FilteringBoundLogger
 from typing_extensions import override
 from yarl import URL
 
 from devicemanager.clock import Clock
-from devicemanager.errors import DocumentError, FetchError, SettingsError, excerpt
+from devicemanager.errors import FetchError, SettingsError, excerpt
 from devicemanager.model.usage import SourceState
 from devicemanager.transport.client import CONNECTIONS, ERROR_BODY_LIMIT_BYTES, HttpClient
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received, Request
-from devicemanager.wire import kubernetes
+from devicemanager.worker.api_errors import refusal
 from devicemanager.worker.credentials import Credentials, CredentialsSource
+from devicemanager.worker.watch_stream import WatchEvent, events
 
 BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Default for an answer, and the limit of one watch event."""
@@ -43,18 +43,6 @@ WATCH_START_S: Final = 30.0
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
 _log: FilteringBoundLogger = structlog.get_logger()
-
-
-class WatchEvent(NamedTuple):
-    """One change.
-
-    Attributes:
-        type: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``.
-        object: The object as JSON.
-    """
-
-    type: str
-    object: bytes
 
 
 class Cluster(Protocol):
@@ -226,7 +214,8 @@ class ClusterClient(Cluster):
                     if response.status == 401:
                         await self._renew(used)
                     raise refusal(response.status, body)
-            yield await opened.enter_async_context(aclosing(_events(response.content)))
+            changes = events(response.content, silence_s=WATCH_S + 30, limit_bytes=BODY_LIMIT_BYTES)
+            yield await opened.enter_async_context(aclosing(changes))
 
     async def _ask(
         self,
@@ -297,70 +286,3 @@ class ClusterClient(Cluster):
             if self._reload_problem is not None:
                 self._reload_problem = None
                 _log.info("cluster_credentials_readable_again")
-
-
-def refusal(status: int, body: bytes) -> FetchError:
-    """What an error answer of the API server means, in the words of its own Status where it sent one.
-
-    A missing object keeps the reason ``NotFound``; a kind that is not served at all comes without a reason.
-    """
-    told = kubernetes.parse_status(body)
-    message = excerpt(told.message if told and told.message else body.decode("utf-8", "replace"))
-    return FetchError(
-        _STATES.get(status, SourceState.UNREACHABLE if status >= 500 else SourceState.INVALID),
-        f"HTTP {status}: {message}" if message else f"HTTP {status}",
-        status=status,
-        reason=told.reason if told and _UNKNOWN_KIND not in told.message else None,
-        object_name=told.details.name or None if told and told.details else None,
-    )
-
-
-_UNKNOWN_KIND: Final = "could not find the requested resource"
-"""How API machinery words a 404 for a kind it does not serve; the reason is the same as for a missing object."""
-
-_STATES: Final = {
-    401: SourceState.UNAUTHORIZED,
-    403: SourceState.FORBIDDEN,
-    404: SourceState.NOT_SERVED,
-    408: SourceState.TIMEOUT,
-    429: SourceState.UNREACHABLE,
-    504: SourceState.TIMEOUT,
-}
-
-
-async def _events(content: aiohttp.StreamReader) -> AsyncGenerator[WatchEvent, None]:
-    lines = _Lines()
-    while chunk := await _next_chunk(content):
-        for line in lines.feed(chunk):
-            yield _event(line)
-
-
-async def _next_chunk(content: aiohttp.StreamReader) -> bytes:
-    async with within(WATCH_S + 30):
-        return await content.readany()
-
-
-class _Lines:
-    """Cuts chunks into lines, none longer than the limit of a body."""
-
-    def __init__(self) -> None:
-        self._pending = bytearray()
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        self._pending += chunk
-        *complete, rest = self._pending.split(b"\n")
-        if len(rest) > BODY_LIMIT_BYTES:
-            raise FetchError(SourceState.INVALID, f"a watch event is longer than {BODY_LIMIT_BYTES} bytes")
-        self._pending = rest
-        return [bytes(line) for line in complete if line.strip()]
-
-
-def _event(line: bytes) -> WatchEvent:
-    try:
-        told = kubernetes.parse_watch_line(line)
-    except DocumentError as error:
-        raise FetchError(SourceState.INVALID, str(error)) from error
-    if told.type == "ERROR":
-        status = kubernetes.parse_status(bytes(told.object))
-        raise refusal(status.code if status and status.code else 500, bytes(told.object))
-    return WatchEvent(told.type, bytes(told.object))

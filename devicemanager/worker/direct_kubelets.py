@@ -22,7 +22,8 @@ from devicemanager.transport.client import HttpClient
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import nodes
-from devicemanager.worker.cluster import Cluster, is_name, object_path, refusal
+from devicemanager.worker.api_errors import refusal
+from devicemanager.worker.cluster import Cluster, is_name, object_path
 from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.kubelet import READ_DEADLINE_S, SUMMARY_LIMIT_BYTES, KubeletSource, NodeRead, decoded
 from devicemanager.worker.single_flight import SharedReads

@@ -23,7 +23,7 @@ from devicemanager.demo.cluster import ADMIN_TOKEN, StandInCluster
 from devicemanager.demo.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.programs import worker as program
-from devicemanager.settings.flags import load
+from devicemanager.settings.loading import load
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.certificates import Authority, PemPair
 from devicemanager.tls.identity import ClientIdentity

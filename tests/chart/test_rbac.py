@@ -17,7 +17,7 @@ from devicemanager.demo.cluster import StandInCluster
 from devicemanager.demo.faults import Fault, Trouble
 from devicemanager.demo.objects import InstanceSpec
 from devicemanager.programs import worker as program
-from devicemanager.settings.flags import load
+from devicemanager.settings.loading import load
 from devicemanager.settings.worker import WorkerSettings
 from tests.chart.conftest import NAMESPACE, Document, Render
 from tests.chart.installed import SERVICE_ACCOUNT, Installed, bindings, the

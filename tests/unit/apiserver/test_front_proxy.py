@@ -18,8 +18,9 @@ from devicemanager.tls.material import TrustedCAs
 from devicemanager.transport.messages import Received
 from devicemanager.worker.apiserver.front_proxy import RECHECK_S, FrontProxy
 from devicemanager.worker.apiserver.request_header import parse_trust
-from devicemanager.worker.cluster import Cluster, ClusterClient, WatchEvent
+from devicemanager.worker.cluster import Cluster, ClusterClient
 from devicemanager.worker.credentials import Kubeconfig
+from devicemanager.worker.watch_stream import WatchEvent
 from tests.unit.apiserver.room import StillClock, until
 
 CA = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"

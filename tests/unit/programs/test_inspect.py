@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from devicemanager.programs import inspect
 from devicemanager.serving.listener import Listener
-from devicemanager.settings.flags import Settings, load
+from devicemanager.settings.flags import Settings
+from devicemanager.settings.loading import load
 from devicemanager.settings.node import DetectSettings, MonitorSettings, SnapshotSettings
 from tests.tls_peers import Logged, authority, cas, on_both_loops, server_identity
 

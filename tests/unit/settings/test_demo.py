@@ -6,7 +6,7 @@ import pytest
 
 from devicemanager.errors import SettingsError
 from devicemanager.settings.demo import KUBECONFIG_HEADER, DemoSettings
-from devicemanager.settings.flags import load
+from devicemanager.settings.loading import load
 
 
 def problems(*arguments: str) -> str:

@@ -7,7 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from devicemanager.errors import SettingsError
-from devicemanager.settings.flags import Conflict, Settings, effective, load, settings_of, with_flags
+from devicemanager.settings.flags import Conflict, Settings, effective, settings_of, with_flags
+from devicemanager.settings.loading import load
 from devicemanager.settings.node import DetectSettings, MonitorSettings, ServeSettings, SnapshotSettings
 from devicemanager.settings.output import LogFormat, LogLevel, Output
 from devicemanager.settings.usage import help_text

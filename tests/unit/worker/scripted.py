@@ -19,12 +19,13 @@ from devicemanager.model.usage import SourceState
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received
 from devicemanager.wire import snapshot
-from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster, WatchEvent
+from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
 from devicemanager.worker.kubelet import ProxiedKubelets
 from devicemanager.worker.metrics_server import MetricsServer
 from devicemanager.worker.read import InstanceReader
 from devicemanager.worker.sources import AGES, Ages, Sources
+from devicemanager.worker.watch_stream import WatchEvent
 from devicemanager.worker.workloads import Workloads
 from tests.unit.worker.conftest import START, LoopClock, card, snapshot_document
 

@@ -21,8 +21,9 @@ from devicemanager.demo.objects import InstanceSpec
 from devicemanager.errors import FetchError, SettingsError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker import cluster as cluster_module
-from devicemanager.worker.cluster import ClusterClient, WatchEvent, object_path
+from devicemanager.worker.cluster import ClusterClient, object_path
 from devicemanager.worker.credentials import Credentials, CredentialsSource, Kubeconfig
+from devicemanager.worker.watch_stream import WatchEvent
 from tests.unit.worker.conftest import Handler, StartPeer
 
 PODS = "/api/v1/namespaces/team-a/pods"

@@ -17,8 +17,9 @@ from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.transport.messages import Received
 from devicemanager.worker import reflector as reflector_module
-from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster, WatchEvent
+from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster
 from devicemanager.worker.reflector import Reflector, list_objects
+from devicemanager.worker.watch_stream import WatchEvent
 
 UNREACHABLE = FetchError(SourceState.UNREACHABLE, "cannot connect")
 REFUSED = FetchError(SourceState.FORBIDDEN, "watch is forbidden", status=403)
