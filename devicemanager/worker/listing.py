@@ -12,11 +12,11 @@ from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState, WorkloadUsage
 from devicemanager.rules.merge import ALLOCATION
+from devicemanager.transport.failures import attempt
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.deadlines import Countdown, Deadlines
 from devicemanager.worker.outcomes import Choose, DeadlineExceeded, ListOutcome, ListResult, Unavailable
 from devicemanager.worker.sources import Sources, assemble, of_pod
-from devicemanager.worker.transport import attempt
 from devicemanager.worker.workloads.reads import Name, WorkloadReads
 from devicemanager.worker.workloads.workload import Located, NotLocated
 

@@ -20,11 +20,11 @@ from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import PeerSnapshot, SourceFailure, SourceState, WorkloadUsage
 from devicemanager.rules import freshness
 from devicemanager.rules.merge import KUBELET, PodOutcome, SnapshotOutcome, device_manager, merge
+from devicemanager.transport.failures import attempt
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
 from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
-from devicemanager.worker.shared_reads import SharedReads
-from devicemanager.worker.transport import attempt
+from devicemanager.worker.single_flight import SharedReads
 from devicemanager.worker.workloads.reads import Name
 from devicemanager.worker.workloads.workload import Located
 

@@ -18,9 +18,9 @@ from devicemanager.demo.access import Rule
 from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
 from devicemanager.demo.faults import Fault, Trouble
 from devicemanager.demo.objects import InstanceSpec
+from devicemanager.programs.worker import running
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.certificates import Authority
-from devicemanager.worker.program import running
 from tests.unit.apiserver.room import until
 
 KUBECTL = Path(sysconfig.get_path("scripts")) / "kubectl"

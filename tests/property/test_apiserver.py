@@ -34,9 +34,8 @@ from devicemanager.worker.apiserver.negotiation import (
 )
 from devicemanager.worker.apiserver.paging import Page, PageError, Position, parse_page
 from devicemanager.worker.apiserver.request_header import FrontProxyTrust, IdentityHeaderError, user_from_headers
-from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS
+from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, ReviewCache
 from devicemanager.worker.apiserver.selectors import SelectorError, parse_labels, parse_selection
-from devicemanager.worker.apiserver.verdicts import Verdicts
 from devicemanager.worker.apiserver.warning_headers import warning_header
 from tests.unit.apiserver.room import GROUPS, MadeUpApi, StillClock, exchange, open_room, usage
 
@@ -175,7 +174,7 @@ def test_header_soup_without_a_certificate_is_anonymous(
 ) -> None:
     async def identified() -> User:
         clock, api = StillClock(), MadeUpApi()
-        async with Verdicts[bytes, User | str](clock) as tokens:
+        async with ReviewCache[bytes, User | str](clock) as tokens:
             user = await Authenticator(lambda: TRUST, api, tokens, clock).authenticate(
                 CIMultiDict(headers), certificate
             )

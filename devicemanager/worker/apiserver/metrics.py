@@ -12,7 +12,7 @@ from typing_extensions import override
 from devicemanager import __version__
 from devicemanager.model.usage import WorkloadUsage
 from devicemanager.worker.apiserver.attributes import Attributes
-from devicemanager.worker.shared_reads import Statistics
+from devicemanager.worker.single_flight import Statistics
 from devicemanager.worker.workloads.workload import Resource
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

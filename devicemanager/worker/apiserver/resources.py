@@ -33,7 +33,7 @@ from devicemanager.worker.outcomes import (
     Reader,
     Unavailable,
 )
-from devicemanager.worker.shared_reads import SharedReads
+from devicemanager.worker.single_flight import SharedReads
 
 Item = TypeVar("Item", WorkloadObject, WorkloadUsage)
 K = TypeVar("K", bound=Hashable)

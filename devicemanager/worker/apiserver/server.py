@@ -28,7 +28,7 @@ from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners
 from devicemanager.worker.apiserver.resources import Reply, ResourceHandler
 from devicemanager.worker.apiserver.status import StatusError
-from devicemanager.worker.apiserver.verdicts import OverloadedError
+from devicemanager.worker.single_flight import OverloadedError
 from devicemanager.worker.workloads.workload import API_VERSION
 
 _READ_METHODS: Final = frozenset({"GET", "HEAD"})

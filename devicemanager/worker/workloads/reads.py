@@ -9,13 +9,13 @@ from typing import Final, Self, TypeAlias, TypeVar
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.transport.failures import attempt
 from devicemanager.wire import pods
 from devicemanager.wire.pods import Pod
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.reflector import Listing, list_objects
-from devicemanager.worker.shared_reads import Pending, SharedReads
-from devicemanager.worker.transport import attempt
+from devicemanager.worker.single_flight import Pending, SharedReads
 from devicemanager.worker.workloads.workload import Workload
 
 READ_DEADLINE_S: Final = 5.0

@@ -44,9 +44,8 @@ from devicemanager.worker.apiserver.owners import Owners
 from devicemanager.worker.apiserver.rendering import Renderer
 from devicemanager.worker.apiserver.request_header import FrontProxyTrust
 from devicemanager.worker.apiserver.resources import ResourceHandler
-from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, ReviewCache
 from devicemanager.worker.apiserver.server import ApiServer, Components
-from devicemanager.worker.apiserver.verdicts import Verdicts
 from devicemanager.worker.outcomes import Answer, Choose, ListOutcome, ListResult, NotFound, Outcome, Reader
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.workload import Workload
@@ -402,9 +401,12 @@ async def open_room(
             discovery=DiscoveryDocuments(group, kinds),
             openapi=OpenApiDocuments(group, [workload]),
             authenticator=Authenticator(
-                lambda: room.trust, api, await stack.enter_async_context(Verdicts(clock, in_flight=reviews)), clock
+                lambda: room.trust,
+                api,
+                await stack.enter_async_context(ReviewCache(clock, in_flight=reviews)),
+                clock,
             ),
-            authorizer=Authorizer(api, await stack.enter_async_context(Verdicts(clock, in_flight=reviews))),
+            authorizer=Authorizer(api, await stack.enter_async_context(ReviewCache(clock, in_flight=reviews))),
             handlers=[
                 await stack.enter_async_context(
                     ResourceHandler(reader, Renderer(group, workload), limiter, clock, metrics.observe_usages)

@@ -7,7 +7,7 @@ import pytest
 from devicemanager.model.usage import SourceReport, SourceState
 from devicemanager.worker.apiserver.attributes import parse_attributes
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
-from devicemanager.worker.shared_reads import Statistics
+from devicemanager.worker.single_flight import Statistics
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from tests.unit.apiserver.room import NOW, usage
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -16,14 +16,16 @@ from devicemanager.demo.figures import pod_metrics, stats_summary
 from devicemanager.demo.objects import InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.transport.failures import within
+from devicemanager.transport.messages import Received
 from devicemanager.wire import snapshot
-from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster, WatchEvent
+from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
 from devicemanager.worker.kubelet import ProxiedKubelets
 from devicemanager.worker.metrics_server import MetricsServer
 from devicemanager.worker.read import WorkloadReader
 from devicemanager.worker.sources import AGES, Ages, Sources
-from devicemanager.worker.transport import Received, within
+from devicemanager.worker.watch_stream import WatchEvent
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.reads import WorkloadReads
 from tests.unit.worker.conftest import START, LoopClock, card, snapshot_document
@@ -101,11 +103,10 @@ class ScriptedCluster(Cluster):
         raise NotImplementedError
 
     @override
-    async def watch(
+    def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
-    ) -> AsyncGenerator[WatchEvent, None]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         raise NotImplementedError
-        yield WatchEvent("ADDED", b"")  # makes it a generator
 
 
 class ScriptedDeviceManagers(DeviceManagers):

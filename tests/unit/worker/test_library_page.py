@@ -10,7 +10,7 @@ import pytest
 
 from devicemanager.demo.cluster import StandInCluster
 from devicemanager.demo.objects import Grant, InstanceSpec
-from devicemanager.worker.connected import ReadOptions
+from devicemanager.worker.client import ReadOptions
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer
 
 PAGE = Path(__file__).parents[3] / "docs" / "library.md"

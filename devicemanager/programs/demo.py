@@ -16,8 +16,9 @@ from devicemanager.demo.chain import Chain, ChainOptions, running_chain
 from devicemanager.demo.live import Frame, View
 from devicemanager.demo.programs import DemoError
 from devicemanager.programs.present import document
-from devicemanager.settings.demo import DemoSettings, environment_of_children
-from devicemanager.settings.node import Output
+from devicemanager.settings.demo import DemoSettings
+from devicemanager.settings.output import Output
+from devicemanager.settings.process import environment_of_children
 from devicemanager.wire import instance_metrics
 
 _REFRESH_S: Final = 1.0
@@ -25,7 +26,7 @@ _FAILED: Final = 1
 
 
 async def run(settings: DemoSettings) -> int:
-    """Run the demo until it is done or told to end; everything it started has ended when it returns.
+    """Run the demo until it is done or signalled to end; everything it started has ended when it returns.
 
     Returns:
         0 when it did what it was asked, an end by Ctrl-C or SIGTERM included; 1 when something could not be started
@@ -34,7 +35,7 @@ async def run(settings: DemoSettings) -> int:
     notes = _console(sys.stderr)
     failed = False
     try:
-        await _until_told(_run_chain(settings, notes))
+        await _until_signal(_run_chain(settings, notes))
     except* DemoError as group:
         failed = True
         for error in _leaves(group):
@@ -110,27 +111,27 @@ async def _frame(chain: Chain) -> Frame:
     return Frame(views, SystemClock().now())
 
 
-async def _until_told(work: Coroutine[None, None, None]) -> None:
+async def _until_signal(work: Coroutine[None, None, None]) -> None:
     """Do the work until it is done, or until Ctrl-C or SIGTERM: then it is cancelled, once, and cleans up."""
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("there is no task to cancel")
     loop = asyncio.get_running_loop()
-    told = False
+    signalled = False
 
-    def tell() -> None:
-        nonlocal told
-        if not told:
-            told = True
+    def end() -> None:
+        nonlocal signalled
+        if not signalled:
+            signalled = True
             task.cancel()
 
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in signals:
-        loop.add_signal_handler(number, tell)
+        loop.add_signal_handler(number, end)
     try:
         await work
     except asyncio.CancelledError:
-        if not told:
+        if not signalled:
             raise
         task.uncancel()
     finally:

@@ -1,4 +1,4 @@
-"""Programs that look once, in this process, with real collector processes and a real server beside them."""
+"""Programs that print once, in this process, with real collector processes and a real server beside them."""
 
 import json
 from collections.abc import Iterator
@@ -9,9 +9,10 @@ import yaml
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from devicemanager.programs import look
+from devicemanager.programs import inspect
 from devicemanager.serving.listener import Listener
-from devicemanager.settings.flags import Settings, load
+from devicemanager.settings.flags import Settings
+from devicemanager.settings.loading import load
 from devicemanager.settings.node import DetectSettings, MonitorSettings, SnapshotSettings
 from tests.tls_peers import Logged, authority, cas, on_both_loops, server_identity
 
@@ -41,7 +42,7 @@ def scenario(tmp_path: Path) -> str:
 
 @on_both_loops
 async def test_monitor_prints_every_card(capsys: pytest.CaptureFixture[str], scenario: str) -> None:
-    assert await look.monitor(load(MonitorSettings, [SIMULATED, scenario, "-o=json"], {})) == 0
+    assert await inspect.monitor(load(MonitorSettings, [SIMULATED, scenario, "-o=json"], {})) == 0
 
     found = json.loads(capsys.readouterr().out)
     first, second = found["groups"][0]["accelerators"]
@@ -54,7 +55,7 @@ async def test_monitor_is_1_when_no_card_is_there(capsys: pytest.CaptureFixture[
     file = tmp_path / "none.toml"
     file.write_text("count = 0\n")
 
-    assert await look.monitor(load(MonitorSettings, [SIMULATED, f"--simulated-scenario={file}"], {})) == 1
+    assert await inspect.monitor(load(MonitorSettings, [SIMULATED, f"--simulated-scenario={file}"], {})) == 1
 
     assert capsys.readouterr().out.startswith("simulated: no_devices")
 
@@ -69,9 +70,9 @@ async def test_every_mistake_of_a_scenario_is_a_line(
     flags = [SIMULATED, f"--simulated-scenario={file}", f"--sys-root={tmp_path}"]
 
     if program == "monitor":
-        assert await look.monitor(load(MonitorSettings, flags, {})) == 1
+        assert await inspect.monitor(load(MonitorSettings, flags, {})) == 1
     else:
-        assert await look.detect(load(DetectSettings, flags, {})) == 1
+        assert await inspect.detect(load(DetectSettings, flags, {})) == 1
 
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"{file}: unknown_key_number_{number} is unknown" for number in range(20)]
@@ -83,7 +84,7 @@ async def test_detect_asks_the_library_of_a_named_manufacturer(
 ) -> None:
     settings = load(DetectSettings, [SIMULATED, scenario, f"--sys-root={tmp_path}", "-o=yaml"], {})
 
-    assert await look.detect(settings) == 0
+    assert await inspect.detect(settings) == 0
 
     found = yaml.safe_load(capsys.readouterr().out)
     assert found["bus"] == []
@@ -92,7 +93,7 @@ async def test_detect_asks_the_library_of_a_named_manufacturer(
 
 @on_both_loops
 async def test_detect_is_1_when_nothing_is_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert await look.detect(load(DetectSettings, [f"--sys-root={tmp_path}"], {})) == 1
+    assert await inspect.detect(load(DetectSettings, [f"--sys-root={tmp_path}"], {})) == 1
 
     assert capsys.readouterr().out == "No accelerator of a known manufacturer is on the PCI bus.\n"
 
@@ -127,7 +128,7 @@ class Served:
             url = f"https://127.0.0.1:{self.listener.addresses[0][1]}{path}"
             settings: Settings = load(SnapshotSettings, [url, *flags], {})
             assert isinstance(settings, SnapshotSettings)
-            return await look.served(settings)
+            return await inspect.served(settings)
 
 
 @pytest.fixture

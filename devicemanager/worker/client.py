@@ -1,6 +1,6 @@
 """The whole read side put together: for the worker, for the command line, and for any program that imports us.
 
-async with connected_reader(Kubeconfig("~/.kube/config")) as reader:
+async with connect_reader(Kubeconfig("~/.kube/config")) as reader:
     outcome = await reader.read("team-a", "web")
 """
 
@@ -56,7 +56,7 @@ READ_OPTIONS: Final = ReadOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSide:
+class Client:
     """Everything that reading needs, running.
 
     Attributes:
@@ -76,9 +76,9 @@ class ReadSide:
 
 
 @asynccontextmanager
-async def connected(
+async def connect(
     credentials: CredentialsSource, options: ReadOptions = READ_OPTIONS, *, clock: Clock | None = None
-) -> AsyncIterator[ReadSide]:
+) -> AsyncIterator[Client]:
     """The read side, connected and following; everything it runs ends with the block.
 
     Args:
@@ -115,7 +115,7 @@ async def connected(
                 background.create_task(device_managers.follow()),
             ]
             try:
-                yield ReadSide(readers, cluster, sources)
+                yield Client(readers, cluster, sources)
             except BaseException as error:  # noqa: BLE001 - raised again below as itself, not in a group of ours
                 failure = error
             finally:
@@ -126,11 +126,11 @@ async def connected(
 
 
 @asynccontextmanager
-async def connected_reader(
+async def connect_reader(
     credentials: CredentialsSource, options: ReadOptions = READ_OPTIONS, workload: Workload = INSTANCE
 ) -> AsyncIterator[WorkloadReader]:
-    """Only the reader of :func:`connected` for one kind of workload."""
-    async with connected(credentials, options) as side:
+    """Only the reader of :func:`connect` for one kind of workload."""
+    async with connect(credentials, options) as side:
         yield side.readers[workload.resource.plural]
 
 

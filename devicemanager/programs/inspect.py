@@ -1,4 +1,4 @@
-"""Programs that look once and print: at the hardware, or at what a running device manager serves.
+"""Programs that print once: what the hardware says, or what a running device manager serves.
 
 They use the same collector process, supervisor and documents as the device manager, so that they show what it would
 serve, and a card that hangs costs them no more than it costs there.
@@ -14,7 +14,7 @@ from yarl import URL
 
 from collectors import pci, registry
 from collectors.scenario import ScenarioError, read_scenario
-from devicemanager import __version__, streams
+from devicemanager import streams
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import CollectorError, DocumentError, FetchError, excerpt
 from devicemanager.model.accelerator import CollectorState, Snapshot
@@ -23,17 +23,14 @@ from devicemanager.node.holder import Holder
 from devicemanager.node.server import SNAPSHOT_PATH
 from devicemanager.programs import hardware, present
 from devicemanager.rules import freshness
-from devicemanager.settings.node import (
-    CollectingSettings,
-    DetectSettings,
-    MonitorSettings,
-    Output,
-    SnapshotSettings,
-)
+from devicemanager.settings.node import CollectingSettings, DetectSettings, MonitorSettings, SnapshotSettings
+from devicemanager.settings.output import Output
 from devicemanager.tls.identity import ClientIdentity
 from devicemanager.tls.material import PairFiles
+from devicemanager.transport.client import HttpClient
+from devicemanager.transport.failures import CONNECTION_LOST, within
+from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import snapshot
-from devicemanager.worker.transport import CONNECTION_LOST, Received, Request, exchange, open_session, within
 
 DONE: Final = 0
 NOTHING_READ: Final = 1
@@ -41,7 +38,7 @@ NOTHING_READ: Final = 1
 PERIOD_S: Final = 15.0
 """Deadlines follow from a period; there is never a second sample."""
 
-_LOOK_AGAIN_S: Final = 0.01
+_POLL_S: Final = 0.01
 
 log = structlog.get_logger()
 
@@ -54,7 +51,7 @@ async def _sampled(settings: CollectingSettings, manufacturer: str) -> Snapshot:
     async with asyncio.TaskGroup() as tasks:
         supervising = tasks.create_task(supervisor.run())
         while holder.snapshot.collector.state is CollectorState.STARTING:  # noqa: ASYNC110 - once, and in no server
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_POLL_S)
         supervising.cancel()
     return holder.snapshot
 
@@ -91,10 +88,10 @@ async def detect(settings: DetectSettings) -> int:
     inventory = {name: None if body is None else snapshot.parse(body) for name, body in bodies.items()}
     if settings.output is Output.TABLE:
         searched = settings.manufacturer == "auto"
-        streams.say(present.inventory_text(devices, inventory, searched=searched, width=streams.width()))
+        streams.print_answer(present.inventory_text(devices, inventory, searched=searched, width=streams.width()))
     else:
         documents = {name: None if body is None else json.loads(body) for name, body in bodies.items()}
-        streams.say(present.document(present.inventory_document(devices, documents), settings.output))
+        streams.print_answer(present.document(present.inventory_document(devices, documents), settings.output))
     listed = any(found is not None and any(found.cards.values()) for found in inventory.values())
     return DONE if listed else NOTHING_READ
 
@@ -138,9 +135,8 @@ async def _fetched(settings: SnapshotSettings, clock: Clock) -> Received:
         tls=identity.context,
         server_hostname=settings.server_name,
     )
-    user_agent = f"devicemanager/{__version__}"
-    async with open_session(connections=1, user_agent=user_agent) as session, within(settings.timeout):
-        answer = await exchange(session, request, clock)
+    async with HttpClient(clock) as http, within(settings.timeout):
+        answer = await http.exchange(request)
     if answer.status != 200:
         raise FetchError(
             SourceState.INVALID, f"HTTP {answer.status}: {excerpt(answer.body.decode(errors='replace'))}"
@@ -153,6 +149,6 @@ def _print_snapshot(
 ) -> None:
     if output is Output.TABLE:
         found = snapshot.parse(body)
-        streams.say(present.snapshot_text(found, age_s, name=name, once=once, width=streams.width()))
+        streams.print_answer(present.snapshot_text(found, age_s, name=name, once=once, width=streams.width()))
     else:
-        streams.say(present.document(json.loads(body), output))
+        streams.print_answer(present.document(json.loads(body), output))

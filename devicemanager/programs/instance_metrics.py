@@ -1,4 +1,4 @@
-"""What ``devicemanager instance-metrics`` does: ask, print, and say how it was asked."""
+"""What ``devicemanager instance-metrics`` does: ask, print, and say how it was fetched."""
 
 import sys
 from typing import Final
@@ -9,32 +9,32 @@ from devicemanager.errors import FetchError
 from devicemanager.programs import present
 from devicemanager.programs.present_usage import usage_text
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
-from devicemanager.settings.node import Output
+from devicemanager.settings.output import Output
 from devicemanager.wire import instance_metrics
-from devicemanager.worker.ask import ask
+from devicemanager.worker.instance_metrics_client import fetch_usage
 from devicemanager.worker.outcomes import Answer
 
 _DONE: Final = 0
 _FAILED: Final = 1
 
 
-async def look(settings: InstanceMetricsSettings) -> int:
+async def run(settings: InstanceMetricsSettings) -> int:
     """Print one Instance's current sample. Returns the exit code: 1 when there is none, and stderr says why."""
     clock = SystemClock()
     try:
-        asked = await ask(settings, clock)
+        fetched = await fetch_usage(settings, clock)
     except FetchError as error:
         return _complain(f"{error.state}: {error.message}")
-    if asked.directly is not None:
-        _note(f"no worker answers for {settings.api_group} ({asked.directly}); read with your own rights instead")
-    if not isinstance(asked.outcome, Answer):
-        return _complain(asked.outcome.message)
-    usage = asked.outcome.usage
+    if fetched.directly is not None:
+        _note(f"no worker answers for {settings.api_group} ({fetched.directly}); read with your own rights instead")
+    if not isinstance(fetched.outcome, Answer):
+        return _complain(fetched.outcome.message)
+    usage = fetched.outcome.usage
     if settings.output is Output.TABLE:
-        streams.say(usage_text(usage, clock.now(), streams.width()))
+        streams.print_answer(usage_text(usage, clock.now(), streams.width()))
     else:
         document = instance_metrics.document(usage, api_group=settings.api_group)
-        streams.say(present.document(document, settings.output))
+        streams.print_answer(present.document(document, settings.output))
     return _DONE
 
 

@@ -18,8 +18,8 @@ from devicemanager.settings.instance_metrics import InstanceMetricsSettings
 from devicemanager.tls.identity import ClientIdentity
 from devicemanager.tls.material import PairFiles
 from devicemanager.wire import instance_metrics
+from devicemanager.worker.client import ReadOptions, connect_reader
 from devicemanager.worker.cluster import ClusterClient, is_name, object_path
-from devicemanager.worker.connected import ReadOptions, connected_reader
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome
 from devicemanager.worker.workloads.instance.workload import INSTANCE
@@ -32,7 +32,7 @@ _GATEWAY_TIMEOUT: Final = 504
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Fetched:
     """An outcome and how it was come by.
 
     Attributes:
@@ -44,7 +44,7 @@ class Asked:
     directly: str | None = None
 
 
-async def ask(settings: InstanceMetricsSettings, clock: Clock | None = None) -> Asked:
+async def fetch_usage(settings: InstanceMetricsSettings, clock: Clock | None = None) -> Fetched:
     """Ask the worker's API; where nobody serves it, read.
 
     Raises:
@@ -57,17 +57,17 @@ async def ask(settings: InstanceMetricsSettings, clock: Clock | None = None) -> 
     if namespace is None:
         namespace = await asyncio.to_thread(credentials.namespace)
     if not (is_name(namespace) and is_name(settings.name)):
-        return Asked(NotFound(f"{namespace}/{settings.name} is no name of an Instance"))
+        return Fetched(NotFound(f"{namespace}/{settings.name} is no name of an Instance"))
     began_s = clock.monotonic()
     try:
         async with ClusterClient(credentials, clock) as cluster:
-            return Asked(await _from_worker(cluster, settings, namespace))
+            return Fetched(await _from_worker(cluster, settings, namespace))
     except FetchError as error:
         if error.status == _GATEWAY_TIMEOUT:
-            return Asked(DeadlineExceeded(error.message))
+            return Fetched(DeadlineExceeded(error.message))
         if error.says_missing(settings.name):
             # Somebody serves the group, and knows no such Instance; as Kubernetes says it, without the namespace.
-            return Asked(NotFound(f'{error.message} in namespace "{namespace}"'))
+            return Fetched(NotFound(f'{error.message} in namespace "{namespace}"'))
         if error.status not in _NO_WORKER:
             raise
         reason = error.message
@@ -79,8 +79,8 @@ async def ask(settings: InstanceMetricsSettings, clock: Clock | None = None) -> 
         device_manager_namespace=settings.device_manager_namespace,
         device_manager_server_name=settings.device_manager_server_name,
     )
-    async with connected_reader(credentials, options) as reader:
-        return Asked(await reader.read(namespace, settings.name, deadline_s=left_s), reason)
+    async with connect_reader(credentials, options) as reader:
+        return Fetched(await reader.read(namespace, settings.name, deadline_s=left_s), reason)
 
 
 async def _from_worker(cluster: ClusterClient, settings: InstanceMetricsSettings, namespace: str) -> Outcome:

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from devicemanager.demo.cluster import ADMIN_TOKEN, StandInCluster
 from devicemanager.demo.objects import Grant, InstanceSpec
-from devicemanager.programs.instance_look import look
+from devicemanager.programs.instance_metrics import run
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
-from devicemanager.settings.node import Output
+from devicemanager.settings.output import Output
 from devicemanager.tls.certificates import Authority
 
 WEB = InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")])
@@ -82,7 +82,7 @@ async def test_the_workers_answer_is_printed(
     }
     answers.append(web.json_response(document))
 
-    assert await look(settings) == 0
+    assert await run(settings) == 0
 
     printed = capsys.readouterr()
     assert printed.err == ""
@@ -97,7 +97,7 @@ async def test_without_a_worker_it_reads_for_itself_and_says_so(
     uids = stand_in_cluster.add_instance(WEB)
     stand_in_cluster.add_device_manager("node-a", "nvidia", "127.0.0.9")
 
-    assert await look(settings) == 0
+    assert await run(settings) == 0
 
     printed = capsys.readouterr()
     assert "no worker answers for worker.gpustack.ai" in printed.err
@@ -118,7 +118,7 @@ async def test_a_worker_that_is_down_is_no_reason_to_say_nothing(
     stand_in_cluster.add_instance(WEB)
     answers.append(status(503, "no source at all"))
 
-    assert await look(settings.model_copy(update={"output": Output.TABLE})) == 0
+    assert await run(settings.model_copy(update={"output": Output.TABLE})) == 0
 
     printed = capsys.readouterr()
     assert "no source at all" in printed.err
@@ -137,7 +137,7 @@ async def test_who_may_not_ask_is_told_so_and_nothing_is_read(
     stand_in_cluster.add_user("tina-token", "tina")
     kubeconfig = stand_in_cluster.write_kubeconfig(tmp_path / "tina", "tina-token")
 
-    assert await look(settings.model_copy(update={"kubeconfig": str(kubeconfig)})) == 1
+    assert await run(settings.model_copy(update={"kubeconfig": str(kubeconfig)})) == 1
 
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -149,7 +149,7 @@ async def test_who_may_not_ask_is_told_so_and_nothing_is_read(
 async def test_an_instance_that_is_not_there(
     settings: InstanceMetricsSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert await look(settings) == 1
+    assert await run(settings) == 1
     assert "Instance team-a/web not found" in capsys.readouterr().err
 
 
@@ -161,7 +161,7 @@ async def test_an_instance_that_the_worker_does_not_know(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     answers.append(status(404, 'instances.worker.gpustack.ai "web" not found', "NotFound", "web"))
-    assert await look(settings) == 1
+    assert await run(settings) == 1
     assert capsys.readouterr().err == (
         "devicemanager instance-metrics: "
         'HTTP 404: instances.worker.gpustack.ai "web" not found in namespace "team-a"\n'
@@ -182,7 +182,7 @@ async def test_the_namespace_is_the_contexts_unless_a_flag_names_one(
     kubeconfig = stand_in_cluster.write_kubeconfig(tmp_path / "of-team-b", ADMIN_TOKEN, "team-b")
     changed = {"kubeconfig": str(kubeconfig), "namespace": flag}
 
-    assert await look(settings.model_copy(update=changed)) == 1
+    assert await run(settings.model_copy(update=changed)) == 1
 
     assert f"Instance {expected} not found" in capsys.readouterr().err
 
@@ -192,7 +192,7 @@ async def test_the_namespace_is_the_contexts_unless_a_flag_names_one(
 async def test_a_name_that_is_none_is_not_sent(
     stand_in_cluster: StandInCluster, settings: InstanceMetricsSettings, name: str
 ) -> None:
-    assert await look(settings.model_copy(update={"name": name})) == 1
+    assert await run(settings.model_copy(update={"name": name})) == 1
     assert stand_in_cluster.requests.entries == []
 
 
@@ -204,7 +204,7 @@ async def test_the_callers_time_is_over(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     answers.append(status(504, "the kubelet did not answer"))
-    assert await look(settings) == 1
+    assert await run(settings) == 1
     assert "the kubelet did not answer" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""Shared reads in virtual time: who waits for whom, how long an answer is given, and what is never kept."""
+"""The single-flight cache in virtual time: who waits for whom, how long an answer is given, what is never kept."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from devicemanager.errors import FetchError
+from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.worker.shared_reads import SharedReads
+from devicemanager.worker.single_flight import OverloadedError, SharedReads
 from tests.unit.worker.conftest import LoopClock
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime(start=100.0)]
@@ -154,7 +154,7 @@ async def test_a_fault_of_ours_fails_one_read_and_no_other(kept: SharedReads[str
         await kept.read("a", deadline_s=5)
     peers.failure = None
 
-    assert [(entry["event"], entry["key"]) for entry in logs] == [("shared_read_broke", "a")]
+    assert [(entry["event"], entry["key"]) for entry in logs] == [("shared_read_failed", "a")]
     assert caught.value.state is SourceState.INVALID
     assert await kept.read("b", deadline_s=5) == 2
 
@@ -261,3 +261,55 @@ async def test_only_a_lasting_failure_is_kept_as_an_answer_is(kept: SharedReads[
         with pytest.raises(FetchError, match="garbled"):
             await kept.read("a", deadline_s=5)
     assert peers.asked == ["a"] * 3
+
+
+async def test_the_answer_used_longest_ago_goes_first(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=1000, keep_at_most=2) as reads:
+        for key in ("a", "b", "a", "c"):
+            await reads.read(key, deadline_s=5)
+
+        assert (reads.known("a"), reads.known("b"), reads.known("c")) == (1, None, 3)
+
+
+async def test_what_is_not_to_be_kept_is_asked_each_time(kept: SharedReads[str, int], peers: Peers) -> None:
+    for _ in range(2):
+        await kept.get("a", lambda: peers.fetch("a"), keep=False)
+
+    assert len(kept) == 0
+    assert peers.asked == ["a", "a"]
+
+
+async def test_a_caller_without_a_deadline_waits_for_as_long_as_it_takes(
+    kept: SharedReads[str, int], peers: Peers
+) -> None:
+    peers.takes_s = 1e6
+
+    assert await kept.get("a", lambda: peers.fetch("a")) == 1
+    assert asyncio.get_running_loop().time() == 100 + 1e6
+
+
+async def test_a_known_answer_is_given_while_too_much_is_under_way(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=15, flights_at_most=1) as reads:
+        await reads.read("known", deadline_s=5)
+        reads.begin("a", deadline_s=5)
+        with pytest.raises(OverloadedError):
+            await reads.read("b", deadline_s=5)
+
+        assert await reads.read("known", deadline_s=5) == 1
+
+
+async def test_a_document_that_cannot_be_used_is_a_failure_of_its_peer(
+    kept: SharedReads[str, int], peers: Peers
+) -> None:
+    peers.failure = DocumentError("no JSON")
+    with capture_logs() as logs, pytest.raises(FetchError, match="no JSON") as caught:
+        await kept.read("a", deadline_s=5)
+
+    assert caught.value.state is SourceState.INVALID
+    assert logs == []
+
+
+async def test_an_error_of_the_block_comes_out_as_itself(peers: Peers) -> None:
+    with pytest.raises(KeyError):
+        async with SharedReads(peers.fetch, LoopClock(), max_age_s=15):
+            raise KeyError

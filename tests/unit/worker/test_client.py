@@ -14,7 +14,7 @@ from devicemanager.demo.objects import Grant, InstanceSpec
 from devicemanager.errors import SettingsError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import UsageSample
-from devicemanager.worker.connected import ReadOptions, ReadSide, connected, connected_reader
+from devicemanager.worker.client import Client, ReadOptions, connect, connect_reader
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.deadlines import Deadlines
 from devicemanager.worker.outcomes import Answer, ListOutcome, Outcome, Unavailable
@@ -45,8 +45,8 @@ def options(device_manager: DeviceManagerPeer) -> ReadOptions:
 
 
 @pytest_asyncio.fixture
-async def side(furnished: StandInCluster, kubeconfig: Path, options: ReadOptions) -> AsyncIterator[ReadSide]:
-    async with connected(Kubeconfig(str(kubeconfig)), options) as side:
+async def side(furnished: StandInCluster, kubeconfig: Path, options: ReadOptions) -> AsyncIterator[Client]:
+    async with connect(Kubeconfig(str(kubeconfig)), options) as side:
         yield side
 
 
@@ -61,7 +61,7 @@ def states_of(outcome: Outcome) -> dict[str, str]:
 
 
 @pytest.mark.asyncio
-async def test_everything_together(side: ReadSide) -> None:
+async def test_everything_together(side: Client) -> None:
     outcome = await side.reader.read("team-a", "web")
 
     sample = sample_of(outcome)
@@ -95,7 +95,7 @@ async def test_everything_together(side: ReadSide) -> None:
 )
 @pytest.mark.asyncio
 async def test_each_fault_of_the_kubelet_leads_to_the_fallback(
-    side: ReadSide, furnished: StandInCluster, fault: Fault, state: str
+    side: Client, furnished: StandInCluster, fault: Fault, state: str
 ) -> None:
     with furnished.faults.on("kubelet/node-a", fault):
         outcome = await side.reader.read("team-a", "web")
@@ -109,7 +109,7 @@ async def test_each_fault_of_the_kubelet_leads_to_the_fallback(
 
 @pytest.mark.parametrize("behind", [timedelta(minutes=4), timedelta(minutes=10)], ids=str)
 @pytest.mark.asyncio
-async def test_blocks_left_behind_are_stale(side: ReadSide, furnished: StandInCluster, behind: timedelta) -> None:
+async def test_blocks_left_behind_are_stale(side: Client, furnished: StandInCluster, behind: timedelta) -> None:
     with furnished.faults.on("kubelet/node-a", Fault(Trouble.STALE, behind=behind)):
         sample = sample_of(await side.reader.read("team-a", "web"))
 
@@ -119,7 +119,7 @@ async def test_blocks_left_behind_are_stale(side: ReadSide, furnished: StandInCl
 
 
 @pytest.mark.asyncio
-async def test_no_source_of_usage_at_all(side: ReadSide, furnished: StandInCluster) -> None:
+async def test_no_source_of_usage_at_all(side: Client, furnished: StandInCluster) -> None:
     furnished.metrics_served = False
     with furnished.faults.on("kubelet/node-a", Fault(Trouble.ERROR, status=500)):
         outcome = await side.reader.read("team-a", "web")
@@ -133,7 +133,7 @@ async def test_no_source_of_usage_at_all(side: ReadSide, furnished: StandInClust
 
 @pytest.mark.parametrize("trouble", [Trouble.ERROR, Trouble.HTML, Trouble.HALF, Trouble.HELD])
 @pytest.mark.asyncio
-async def test_both_failing_name_each_and_why(side: ReadSide, furnished: StandInCluster, trouble: Trouble) -> None:
+async def test_both_failing_name_each_and_why(side: Client, furnished: StandInCluster, trouble: Trouble) -> None:
     with (
         furnished.faults.on("kubelet/node-a", Fault(trouble)),
         furnished.faults.on("pods.metrics.k8s.io", Fault(trouble)),
@@ -146,7 +146,7 @@ async def test_both_failing_name_each_and_why(side: ReadSide, furnished: StandIn
 
 
 @pytest.mark.asyncio
-async def test_a_recreated_pod_is_followed(side: ReadSide, furnished: StandInCluster) -> None:
+async def test_a_recreated_pod_is_followed(side: Client, furnished: StandInCluster) -> None:
     before = await side.reader.read("team-a", "web")
     assert isinstance(before, Answer)
     furnished.recreate_pod(WEB, before.usage.uid)
@@ -157,7 +157,7 @@ async def test_a_recreated_pod_is_followed(side: ReadSide, furnished: StandInClu
 
 
 @pytest.mark.asyncio
-async def test_a_recreated_instance_does_not_get_the_old_pod(side: ReadSide, furnished: StandInCluster) -> None:
+async def test_a_recreated_instance_does_not_get_the_old_pod(side: Client, furnished: StandInCluster) -> None:
     instances = "instances.worker.gpustack.ai"
 
     def recreate(instance: dict[str, dict[str, str]]) -> None:
@@ -176,7 +176,7 @@ async def test_a_recreated_instance_does_not_get_the_old_pod(side: ReadSide, fur
 async def test_a_skewed_clock_of_ours_changes_no_age_and_no_figure(
     furnished: StandInCluster, kubeconfig: Path, options: ReadOptions, skew: timedelta
 ) -> None:
-    async with connected(Kubeconfig(str(kubeconfig)), options, clock=SkewedClock(skew)) as side:
+    async with connect(Kubeconfig(str(kubeconfig)), options, clock=SkewedClock(skew)) as side:
         outcome = await side.reader.read("team-a", "web")
 
     assert states_of(outcome) == {"kubelet": "ok", "device-manager/nvidia": "ok"}
@@ -186,7 +186,7 @@ async def test_a_skewed_clock_of_ours_changes_no_age_and_no_figure(
 
 
 @pytest.mark.asyncio
-async def test_all_are_listed(side: ReadSide, furnished: StandInCluster) -> None:
+async def test_all_are_listed(side: Client, furnished: StandInCluster) -> None:
     furnished.add_instance(InstanceSpec("team-b", "db", "node-a"))
     furnished.requests.clear()
 
@@ -202,7 +202,7 @@ async def test_all_are_listed(side: ReadSide, furnished: StandInCluster) -> None
 async def test_without_a_client_pair_only_the_cards_are_missing(
     furnished: StandInCluster, kubeconfig: Path
 ) -> None:
-    async with connected_reader(Kubeconfig(str(kubeconfig))) as reader:
+    async with connect_reader(Kubeconfig(str(kubeconfig))) as reader:
         outcome = await reader.read("team-a", "web")
 
     assert states_of(outcome) == {"kubelet": "ok", "device-manager/nvidia": "unauthorized"}
@@ -228,7 +228,7 @@ async def test_a_rotated_client_pair_is_used_at_once(
         ages=options.ages,
         deadlines=DEADLINES,
     )
-    async with connected(Kubeconfig(str(kubeconfig)), rotating) as side:
+    async with connect(Kubeconfig(str(kubeconfig)), rotating) as side:
         before = await side.reader.read("team-a", "web")
         current[0] = contexts[1]
         after = await side.reader.read("team-a", "web")
@@ -240,14 +240,14 @@ async def test_a_rotated_client_pair_is_used_at_once(
 @pytest.mark.asyncio
 async def test_credentials_that_cannot_be_read_end_it_before_it_begins(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no such file"):
-        async with connected(Kubeconfig(str(tmp_path / "none"))):
+        async with connect(Kubeconfig(str(tmp_path / "none"))):
             pass
 
 
 @pytest.mark.asyncio
 async def test_what_its_user_raises_comes_out_as_it_is(furnished: StandInCluster, kubeconfig: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        async with connected(Kubeconfig(str(kubeconfig))):
+        async with connect(Kubeconfig(str(kubeconfig))):
             raise ZeroDivisionError
 
 
@@ -256,7 +256,7 @@ async def test_a_cancelled_user_leaves_nothing_behind(furnished: StandInCluster,
     entered = asyncio.Event()
 
     async def use() -> None:
-        async with connected(Kubeconfig(str(kubeconfig))):
+        async with connect(Kubeconfig(str(kubeconfig))):
             entered.set()
             await asyncio.Event().wait()
 

@@ -5,9 +5,8 @@ comes up beside it and is told by readiness.
 """
 
 import asyncio
-import signal
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,15 +14,18 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.errors import DocumentError, FetchError, SettingsError
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.programs.server_identity import server_identity
 from devicemanager.serving import descriptors
+from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
+from devicemanager.settings.process import api_server_environment
 from devicemanager.settings.worker import WorkerSettings
-from devicemanager.tls.identity import ClientIdentity, ServerIdentity, self_signed_pair
-from devicemanager.tls.material import Pair, PairFiles, TrustedCAs
-from devicemanager.worker.apiserver.authentication import Authenticator, TokenVerdicts, is_front_proxy
-from devicemanager.worker.apiserver.authorization import AccessVerdicts, Authorizer, ReviewFailedError
+from devicemanager.tls.identity import ClientIdentity, ServerIdentity
+from devicemanager.tls.material import PairFiles, TrustedCAs
+from devicemanager.worker.apiserver.authentication import Authenticator, TokenReviews, is_front_proxy
+from devicemanager.worker.apiserver.authorization import AccessReviews, Authorizer, ReviewFailedError
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.front_proxy import FrontProxy
 from devicemanager.worker.apiserver.in_flight import InFlightLimiter
@@ -34,11 +36,12 @@ from devicemanager.worker.apiserver.owners import Owners
 from devicemanager.worker.apiserver.registration import check_registration, parse_service
 from devicemanager.worker.apiserver.rendering import Renderer
 from devicemanager.worker.apiserver.resources import ResourceHandler
+from devicemanager.worker.apiserver.reviews import ReviewCache
 from devicemanager.worker.apiserver.server import ApiServer, Components
-from devicemanager.worker.apiserver.verdicts import OverloadedError, Verdicts
-from devicemanager.worker.connected import ReadOptions, ReadSide, connected
+from devicemanager.worker.client import Client, ReadOptions, connect
 from devicemanager.worker.credentials import SERVICE_ACCOUNT, CredentialsSource, Kubeconfig, ServiceAccount
 from devicemanager.worker.direct_kubelets import KubeletAccess
+from devicemanager.worker.single_flight import OverloadedError
 from devicemanager.worker.sources import Ages
 from devicemanager.worker.workloads.registry import WORKLOADS
 
@@ -47,42 +50,25 @@ _RETRY_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(Server):
     """A worker that listens.
 
     Attributes:
-        listener: Its address, once it runs.
-        shutdown: Makes it unready.
-        ready: Says whether it is.
+        ready: Says whether it is ready.
     """
 
-    listener: Listener
-    shutdown: Shutdown
     ready: Probe
 
 
-async def run(settings: WorkerSettings, *, clock: Clock | None = None) -> int:
+async def run(settings: WorkerSettings) -> int:
     """Serve until SIGTERM or SIGINT; a second one cuts the shutdown delay short. Returns the exit code.
 
     Raises:
         SettingsError: What the person running us must change.
     """
     log = structlog.get_logger().bind()
-    stop = asyncio.Event()
-    hurry = asyncio.Event()
-    try:
-        with _signals(lambda: (hurry if stop.is_set() else stop).set()):
-            async with running(settings, clock or SystemClock(), log) as worker:
-                await stop.wait()
-                log.info("worker_stopping", delay_s=settings.shutdown_delay)
-                worker.shutdown.begin()
-                worker.listener.retire()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(settings.shutdown_delay):
-                        await hurry.wait()
-    except BaseExceptionGroup as group:
-        raise _refusal(group) or group from None
-    return 0
+    server = running(settings, SystemClock(), log)
+    return await run_until_signal(server, delay_s=settings.shutdown_delay, log=log)
 
 
 @asynccontextmanager
@@ -92,7 +78,7 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
     Raises:
         SettingsError: What the person running us must change.
     """
-    identity = ServerIdentity(await _pair(settings), clock=clock, log=log)
+    identity = await server_identity(settings, None, clock, log)
     peers = _device_manager_identity(settings, clock, log)
     kubelets = _kubelet_identity(settings, clock, log)
     options = ReadOptions(
@@ -103,7 +89,7 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
         ages=Ages(settings.kubelet_max_age, settings.snapshot_max_age),
     )
     async with AsyncExitStack() as stack:
-        side = await stack.enter_async_context(connected(_credentials(settings), options, clock=clock))
+        side = await stack.enter_async_context(connect(_credentials(settings), options, clock=clock))
         registered = await _registered(settings, side)
         components, front_proxy = await _components(settings, side, identity, clock, stack)
         shutdown = Shutdown()
@@ -126,36 +112,23 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             verified=lambda certificate: is_front_proxy(certificate, front_proxy.trust, clock.now()),
             log=log,
         )
-        try:
-            await stack.enter_async_context(listener.running(settings.shutdown_timeout))
-        except OSError as error:
-            raise SettingsError([f"cannot listen on {error.strerror}"]) from error
-        log.info(
-            "worker_listening",
-            address=listener.addresses[0][0],
-            port=listener.addresses[0][1],
-            api_group=settings.api_group,
+        followers: dict[str, Part] = {"front proxy": front_proxy.follow, "certificates": identity.follow}
+        if peers is not None:
+            followers["device managers' certificates"] = peers.follow
+        if kubelets is not None:
+            followers["kubelets' certificates"] = kubelets.follow
+        startup: dict[str, Part] = {"access review": lambda: _reach_reviews(components.authorizer)}
+        if not registered:
+            startup["registration"] = lambda: _register_later(settings, side)
+        worker = Worker(listener, shutdown, probes["/readyz"])
+        await stack.enter_async_context(
+            serving(worker, followers, startup=startup, drain_s=settings.shutdown_timeout, log=log)
         )
-        async with asyncio.TaskGroup() as background:
-            tasks = [
-                background.create_task(front_proxy.follow()),
-                background.create_task(identity.follow()),
-                background.create_task(_reach_reviews(components.authorizer)),
-            ]
-            tasks += [
-                background.create_task(followed.follow()) for followed in (peers, kubelets) if followed is not None
-            ]
-            if not registered:
-                tasks.append(background.create_task(_register_later(settings, side)))
-            try:
-                yield Worker(listener, shutdown, probes["/readyz"])
-            finally:
-                for task in tasks:
-                    task.cancel()
+        yield worker
 
 
 async def _components(
-    settings: WorkerSettings, side: ReadSide, identity: ServerIdentity, clock: Clock, stack: AsyncExitStack
+    settings: WorkerSettings, side: Client, identity: ServerIdentity, clock: Clock, stack: AsyncExitStack
 ) -> tuple[Components, FrontProxy]:
     limiter = InFlightLimiter(settings.max_reads)
     resources = [workload.resource for workload in WORKLOADS]
@@ -170,8 +143,8 @@ async def _components(
         },
     )
     front_proxy = FrontProxy(side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())))
-    tokens: TokenVerdicts = await stack.enter_async_context(Verdicts(clock))
-    access: AccessVerdicts = await stack.enter_async_context(Verdicts(clock))
+    tokens: TokenReviews = await stack.enter_async_context(ReviewCache(clock))
+    access: AccessReviews = await stack.enter_async_context(ReviewCache(clock))
     handlers = [
         await stack.enter_async_context(
             ResourceHandler(
@@ -207,13 +180,9 @@ def _probes(roots: Mapping[str, Sequence[Check]], log: FilteringBoundLogger) -> 
 
 
 def _credentials(settings: WorkerSettings) -> CredentialsSource:
-    return ServiceAccount() if settings.kubeconfig is None else Kubeconfig(settings.kubeconfig)
-
-
-async def _pair(settings: WorkerSettings) -> Pair | PairFiles:
-    if settings.cert_dir is not None:
-        return PairFiles.in_directory(settings.cert_dir)
-    return await self_signed_pair(settings.san)
+    if settings.kubeconfig is None:
+        return ServiceAccount(api_server_environment(), SERVICE_ACCOUNT)
+    return Kubeconfig(settings.kubeconfig)
 
 
 def _device_manager_identity(
@@ -251,7 +220,7 @@ def _kubelet_access(settings: WorkerSettings, identity: ClientIdentity) -> Kubel
     )
 
 
-async def _registered(settings: WorkerSettings, side: ReadSide) -> bool:
+async def _registered(settings: WorkerSettings, side: Client) -> bool:
     """Whether the group is known to be ours to serve; False when the cluster cannot be asked now.
 
     Raises:
@@ -267,7 +236,7 @@ async def _registered(settings: WorkerSettings, side: ReadSide) -> bool:
     return True
 
 
-async def _register_later(settings: WorkerSettings, side: ReadSide) -> None:
+async def _register_later(settings: WorkerSettings, side: Client) -> None:
     """Ask until there is an answer: a cluster that is down when we start must not decide whose the group is."""
     registered = False
     while not registered:
@@ -283,31 +252,3 @@ async def _reach_reviews(authorizer: Authorizer) -> None:
         except (ReviewFailedError, OverloadedError) as error:
             structlog.get_logger().warning("access_review_failed", reason=str(error))
             await asyncio.sleep(_RETRY_S)
-
-
-def _refusal(group: BaseExceptionGroup) -> SettingsError | None:
-    """What the person running us must change, where that is all that ended the program."""
-    refused, rest = group.split(SettingsError)
-    if refused is None or rest is not None:
-        return None
-    problems: list[str] = []
-    pending: list[BaseException] = [refused]
-    while pending:
-        error = pending.pop()
-        if isinstance(error, BaseExceptionGroup):
-            pending.extend(error.exceptions)
-        elif isinstance(error, SettingsError):
-            problems.extend(error.problems)
-    return SettingsError(problems)
-
-
-@contextmanager
-def _signals(told: Callable[[], object]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
