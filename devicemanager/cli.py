@@ -92,7 +92,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "demo": Command(
         "Show the whole chain on this machine, without a cluster or an accelerator.",
         "devicemanager.settings.demo:DemoSettings",
-        "devicemanager.demo.show:run",
+        "devicemanager.programs.demo:run",
         extra="demo",
     ),
 }

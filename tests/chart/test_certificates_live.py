@@ -19,8 +19,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster import ADMIN_TOKEN, StandInCluster
-from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, StandInCluster
 from devicemanager.errors import FetchError
 from devicemanager.settings.flags import load
 from devicemanager.settings.worker import WorkerSettings

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from devicemanager.demo.cluster import StandInCluster
+from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.serving.descriptors import MOST
 from devicemanager.tls.certificates import Authority
 from tests.e2e.device_manager import DeviceManager, Serve, trusting_anyone

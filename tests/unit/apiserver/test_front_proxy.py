@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.tls.certificates import Authority

@@ -11,9 +11,9 @@ from typing import Any
 from typing_extensions import override
 
 from devicemanager.clock import Clock
-from devicemanager.demo import objects
-from devicemanager.demo.figures import pod_metrics, stats_summary
-from devicemanager.demo.objects import InstanceSpec
+from devicemanager.demo.cluster import objects
+from devicemanager.demo.cluster.figures import pod_metrics, stats_summary
+from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.wire import snapshot

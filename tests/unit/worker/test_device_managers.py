@@ -16,7 +16,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.demo.cluster import StandInCluster
+from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.rules.freshness import is_stale

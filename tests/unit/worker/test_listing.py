@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from devicemanager.demo import objects
-from devicemanager.demo.figures import stats_summary
-from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster import objects
+from devicemanager.demo.cluster.figures import stats_summary
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import SourceState

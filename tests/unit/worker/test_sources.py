@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import SourceFailure, SourceState

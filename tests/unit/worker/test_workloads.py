@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster import StandInCluster
-from devicemanager.demo.objects import ALLOCATION_ANNOTATION, Grant, InstanceSpec, allocation_annotation
+from devicemanager.demo.cluster.objects import ALLOCATION_ANNOTATION, Grant, InstanceSpec, allocation_annotation
+from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import FetchError
 from devicemanager.model.allocation import Mode
 from devicemanager.model.usage import Resources
