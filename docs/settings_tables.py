@@ -1,6 +1,7 @@
-"""The tables of docs/settings.md, made from the settings. ``python -m tests.settings_tables`` writes them there."""
+"""Writes the tables of settings.md from the settings; with ``--check`` compares, and exits with 1 if they differ."""
 
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from pkgutil import resolve_name
@@ -14,7 +15,7 @@ PROGRAMS: Final[Mapping[str, type[Settings]]] = {
 }
 """Sub-command -> its settings, in the order in which ``--help`` shows them."""
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "settings.md"
+PAGE: Final = Path(__file__).with_name("settings.md")
 
 _PLACE: Final = re.compile(r"(<!-- settings: (\w[\w-]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -44,5 +45,18 @@ def tables_in(page: str) -> list[str]:
     return [match[2] for match in _PLACE.finditer(page)]
 
 
+def main(arguments: list[str]) -> str | None:
+    """Write or compare; what is wrong, for ``sys.exit``."""
+    page = PAGE.read_text(encoding="utf-8")
+    if tables_in(page) != list(PROGRAMS):
+        return f"{PAGE.name} must have a place for each of: {', '.join(PROGRAMS)}"
+    if arguments == ["--check"]:
+        return (
+            None if with_tables(page) == page else f"{PAGE.name} is out of date: run python docs/settings_tables.py"
+        )
+    PAGE.write_text(with_tables(page), encoding="utf-8")
+    return None
+
+
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.exit(main(sys.argv[1:]))
