@@ -1,4 +1,4 @@
-"""Writes the tables of settings.md from the settings; with ``--check`` compares, and exits with 1 if they differ."""
+"""Writes the tables of settings.md from the settings; ``--check`` compares, and exits with 1 if they differ."""
 
 import re
 import sys
