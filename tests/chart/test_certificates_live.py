@@ -37,7 +37,7 @@ from tests.chart.conftest import NAMESPACE, Document, Render
 from tests.chart.installed import Installed, the
 from tests.chart.signing import CLIENT, SERVER, signed
 from tests.chart.upgrades import let_time_pass, name, pem, upgrade
-from tests.tls_peers import until
+from tests.timing import until
 
 pytestmark = pytest.mark.asyncio
 

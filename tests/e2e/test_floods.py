@@ -17,7 +17,8 @@ from devicemanager.serving.descriptors import MOST
 from devicemanager.tls.certificates import Authority
 from tests.e2e.device_manager import DeviceManager, Serve, trusting_anyone
 from tests.e2e.test_worker import Worker, started
-from tests.floods import Flood, chart_limit_bytes, peak_bytes, probe, request, unfinished_head, until
+from tests.floods import Flood, chart_limit_bytes, peak_bytes, probe, request, unfinished_head
+from tests.timing import wait_until
 
 DEVICE_MANAGER = "deviceManager"
 WORKER = "worker"
@@ -195,7 +196,7 @@ class TestDescriptors:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (psutil.Process(pid).num_fds() + 20, hard))
         with Flood(manager.port) as flood:
             idle_connections(flood, 100)
-            until(lambda: manager.events("accept_failed"))
+            wait_until(lambda: manager.events("accept_failed"), "accept_failed in the log")
             assert [probe(manager.port, "127.0.3.1") for _ in range(5)] == [True] * 5
 
         given_up = manager.events("connection_given_up")

@@ -21,7 +21,7 @@ from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.certificates import Authority
 from devicemanager.worker.program import running
-from tests.unit.apiserver.room import until
+from tests.timing import until
 
 KUBECTL = Path(sysconfig.get_path("scripts")) / "kubectl"
 SERVER_NAME = "devicemanager-worker.gpustack-system.svc"

@@ -16,12 +16,7 @@ from devicemanager.demo.cluster.objects import SYSTEM_NAMESPACE, Grant, Instance
 from devicemanager.demo.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import Worker, started
 from tests.unit.apiserver.room import GROUPS
-from tests.unit.worker.conftest import (
-    SERVER_NAME,
-    DeviceManagerPeer,
-    card,
-    snapshot_document,
-)
+from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, card, snapshot_document
 
 pytestmark = pytest.mark.asyncio
 

@@ -17,7 +17,7 @@ from devicemanager.worker.apiserver.front_proxy import RECHECK_S, FrontProxy
 from devicemanager.worker.apiserver.request_header import parse_trust
 from devicemanager.worker.cluster import ClusterClient, WatchEvent
 from devicemanager.worker.credentials import Kubeconfig
-from tests.unit.apiserver.room import StillClock, until
+from tests.timing import FakeClock, until
 
 CA = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 DATA = {
@@ -247,7 +247,7 @@ async def test_over_a_real_connection(stand_in_cluster: StandInCluster) -> None:
         installed.append(pem)
 
     kubeconfig = stand_in_cluster.write_kubeconfig(stand_in_cluster.folder / "worker", WORKER_TOKEN)
-    async with ClusterClient(Kubeconfig(str(kubeconfig)), StillClock()) as api, asyncio.TaskGroup() as tasks:
+    async with ClusterClient(Kubeconfig(str(kubeconfig)), FakeClock()) as api, asyncio.TaskGroup() as tasks:
         front_proxy = FrontProxy(api, install)
         following = tasks.create_task(front_proxy.follow())
         await until(lambda: front_proxy.trust is not None)

@@ -13,7 +13,8 @@ from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker.apiserver.owners import LOOKUPS
 from devicemanager.worker.cluster import refusal
-from tests.unit.apiserver.room import GROUPS, Received, Room, open_room, until
+from tests.timing import until
+from tests.unit.apiserver.room import GROUPS, Received, Room, open_room
 
 pytestmark = pytest.mark.asyncio
 

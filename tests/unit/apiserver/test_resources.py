@@ -18,7 +18,8 @@ from devicemanager.worker.apiserver.rendering import Form, Renderer
 from devicemanager.worker.apiserver.resources import Resources
 from devicemanager.worker.apiserver.status import Refusal
 from devicemanager.worker.outcomes import DeadlineExceeded, Unavailable
-from tests.unit.apiserver.room import GROUPS, MadeUpReader, StillClock, until, usage
+from tests.timing import FakeClock, until
+from tests.unit.apiserver.room import GROUPS, MadeUpReader, usage
 
 pytestmark = pytest.mark.asyncio
 
@@ -38,7 +39,7 @@ class Room:
         self.reader = MadeUpReader()
         self.observed: list[InstanceUsage] = []
         renderer = Renderer(GROUPS[0], partial(instance_metrics.encode, api_group=GROUPS[0]))
-        self.resources = Resources(self.reader, renderer, Cap(), StillClock(), self.observed.extend)
+        self.resources = Resources(self.reader, renderer, Cap(), FakeClock(), self.observed.extend)
 
 
 @pytest_asyncio.fixture

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from devicemanager.worker.apiserver.verdicts import OverloadedError, Verdicts
-from tests.unit.apiserver.room import StillClock, until
+from tests.timing import FakeClock, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,7 +25,7 @@ class Oracle:
 
 
 async def test_an_answer_is_good_for_its_time_from_when_it_came() -> None:
-    clock, oracle = StillClock(), Oracle()
+    clock, oracle = FakeClock(), Oracle()
     async with Verdicts[str, str](clock, ttl_s=10) as verdicts:
         assert await verdicts.get("k", oracle) == "answer 1"
         clock.advance(9.99)
@@ -37,7 +37,7 @@ async def test_an_answer_is_good_for_its_time_from_when_it_came() -> None:
 async def test_one_question_for_all_who_ask_at_once_even_if_the_first_leaves() -> None:
     oracle = Oracle()
     oracle.let.clear()
-    async with Verdicts[str, str](StillClock()) as verdicts, asyncio.TaskGroup() as tasks:
+    async with Verdicts[str, str](FakeClock()) as verdicts, asyncio.TaskGroup() as tasks:
         first = tasks.create_task(verdicts.get("k", oracle))
         others = [tasks.create_task(verdicts.get("k", oracle)) for _ in range(5)]
         await until(lambda: oracle.asked == 1)
@@ -50,7 +50,7 @@ async def test_one_question_for_all_who_ask_at_once_even_if_the_first_leaves() -
 
 async def test_the_answer_used_longest_ago_goes_first() -> None:
     oracle = Oracle()
-    async with Verdicts[str, str](StillClock(), capacity=2) as verdicts:
+    async with Verdicts[str, str](FakeClock(), capacity=2) as verdicts:
         await verdicts.get("a", oracle)
         await verdicts.get("b", oracle)
         await verdicts.get("a", oracle)
@@ -68,7 +68,7 @@ async def test_failures_are_for_those_who_waited_and_are_not_remembered() -> Non
             raise ValueError("no")
         return "yes"
 
-    async with Verdicts[str, str](StillClock()) as verdicts:
+    async with Verdicts[str, str](FakeClock()) as verdicts:
         with pytest.raises(ValueError, match="no"):
             await verdicts.get("k", ask)
         failing = False
@@ -77,7 +77,7 @@ async def test_failures_are_for_those_who_waited_and_are_not_remembered() -> Non
 
 async def test_what_is_not_to_be_remembered_is_asked_each_time() -> None:
     oracle = Oracle()
-    async with Verdicts[str, str](StillClock()) as verdicts:
+    async with Verdicts[str, str](FakeClock()) as verdicts:
         await verdicts.get("k", oracle, remember=False)
         await verdicts.get("k", oracle, remember=False)
         assert len(verdicts) == 0
@@ -86,7 +86,7 @@ async def test_what_is_not_to_be_remembered_is_asked_each_time() -> None:
 
 async def test_too_many_questions_at_once_are_refused_and_known_answers_are_not() -> None:
     oracle = Oracle()
-    async with Verdicts[str, str](StillClock(), in_flight=1) as verdicts, asyncio.TaskGroup() as tasks:
+    async with Verdicts[str, str](FakeClock(), in_flight=1) as verdicts, asyncio.TaskGroup() as tasks:
         await verdicts.get("known", oracle)
         oracle.let.clear()
         waiting = tasks.create_task(verdicts.get("a", oracle))
@@ -108,7 +108,7 @@ async def test_leaving_ends_the_questions_and_those_who_wait() -> None:
             await verdicts.get("k", oracle)
         refused.append("k")
 
-    async with asyncio.TaskGroup() as tasks, Verdicts[str, str](StillClock()) as verdicts:
+    async with asyncio.TaskGroup() as tasks, Verdicts[str, str](FakeClock()) as verdicts:
         tasks.create_task(wait(verdicts))
         await until(lambda: oracle.asked == 1)
     assert refused == ["k"]
@@ -116,5 +116,5 @@ async def test_leaving_ends_the_questions_and_those_who_wait() -> None:
 
 async def test_an_error_of_the_block_comes_out_as_itself() -> None:
     with pytest.raises(KeyError):
-        async with Verdicts[str, str](StillClock()):
+        async with Verdicts[str, str](FakeClock()):
             raise KeyError

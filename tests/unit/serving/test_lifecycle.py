@@ -14,7 +14,8 @@ from typing_extensions import override
 from devicemanager.serving import probes
 from devicemanager.serving.lifecycle import serve_until_told
 from devicemanager.serving.listener import Listener
-from tests.tls_peers import Logged, on_both_loops, server_identity, until
+from tests.timing import until
+from tests.tls_peers import Logged, on_both_loops, server_identity
 
 Part = Callable[[], Awaitable[object]]
 

@@ -25,7 +25,8 @@ from devicemanager.worker.read import InstanceReader
 from devicemanager.worker.sources import AGES, Ages, Sources
 from devicemanager.worker.transport import Received, within
 from devicemanager.worker.workloads import Workloads
-from tests.unit.worker.conftest import START, LoopClock, card, snapshot_document
+from tests.timing import START, LoopClock
+from tests.unit.worker.conftest import card, snapshot_document
 
 NOT_FOUND = FetchError(
     SourceState.NOT_SERVED, "HTTP 404: not found", status=404, reason="NotFound", object_name="web"

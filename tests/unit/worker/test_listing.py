@@ -16,7 +16,8 @@ from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import SourceState
 from devicemanager.worker import listing
 from devicemanager.worker.outcomes import DeadlineExceeded, ListOutcome, ListResult, Unavailable
-from tests.unit.worker.conftest import START, card, snapshot_document
+from tests.timing import START
+from tests.unit.worker.conftest import card, snapshot_document
 from tests.unit.worker.scripted import NO_SUCH_API, World, kubelet_path, world
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]

@@ -10,7 +10,7 @@ from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.metrics_server import MetricsServer
-from tests.unit.worker.conftest import START, LoopClock
+from tests.timing import START, LoopClock
 from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, ScriptedCluster
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker.shared_reads import SharedReads
-from tests.unit.worker.conftest import LoopClock
+from tests.timing import LoopClock
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime(start=100.0)]
 

@@ -10,25 +10,16 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
-from typing_extensions import override
 
-from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, WORKER_TOKEN, StandInCluster
+from tests.timing import FakeClock
 
 WEB = InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")], labels={"app": "web"})
 SUMMARY = "/api/v1/nodes/node-a/proxy/stats/summary"
 WEB_METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods/web"
-
-
-class StoppedClock(SystemClock):
-    """Always the same moment."""
-
-    @override
-    def now(self) -> datetime:
-        return datetime(2026, 8, 12, 9, 15, 4, tzinfo=UTC)
 
 
 class Client:
@@ -206,7 +197,7 @@ async def test_a_kubelet_knows_the_pods_of_its_node_only(client: Client) -> None
 @pytest.mark.asyncio
 async def test_metrics_api_agrees_with_the_kubelet(client: Client) -> None:
     client.cluster.add_instance(WEB)
-    client.cluster.clock = StoppedClock()
+    client.cluster.clock = FakeClock(datetime(2026, 8, 12, 9, 15, 4, tzinfo=UTC))
 
     _, summary = await client.read(SUMMARY)
     _, entry = await client.read(WEB_METRICS)
