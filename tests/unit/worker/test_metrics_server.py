@@ -20,7 +20,7 @@ PATH = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods/web-0"
 POD = Pod("team-a", "web-0", "p-1", created_at=START - timedelta(minutes=5), container_names=frozenset({"app"}))
 
 
-def entry(timestamp: str | None = "2026-08-12T09:15:00Z", **usage: Any) -> dict[str, Any]:
+def entry(timestamp: str | None = "2026-08-12T09:15:01Z", **usage: Any) -> dict[str, Any]:
     containers = [{"name": "app", "usage": usage}] if usage else []
     return {"kind": "PodMetrics", "timestamp": timestamp, "window": "1m0.5s", "containers": containers}
 
