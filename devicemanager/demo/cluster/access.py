@@ -1,4 +1,4 @@
-"""Who may do what in the stand-in cluster: bearer tokens, rules in the manner of RBAC, and the review resources."""
+"""Authentication and authorization of the stand-in cluster: bearer tokens, RBAC-like rules, and reviews."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ _ANY: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Someone known, or the anonymous user."""
+    """A user, perhaps the anonymous one."""
 
     name: str
     uid: str = ""
@@ -40,7 +40,7 @@ ANONYMOUS: Final = User("system:anonymous", groups=("system:unauthenticated",))
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What is asked to be allowed. Either a resource or a path.
+    """What a user wants to do, with either a resource or a path.
 
     Attributes:
         resource: Plural with subresource: ``instances/metrics``.
@@ -82,7 +82,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Allows; nothing denies.
+    """Allows something; no rule denies.
 
     Attributes:
         subject: A user's or a group's name.
@@ -135,7 +135,7 @@ DISCOVERY: Final = (
     ),
     Rule(AUTHENTICATED, ("create",), ("authorization.k8s.io",), ("selfsubjectaccessreviews",)),
 )
-"""What every cluster lets every authenticated user do."""
+"""What every authenticated user may do in every cluster."""
 
 
 def worker_rules(subject: str, system_namespace: str, *, direct_kubelets: bool = False) -> tuple[Rule, ...]:
@@ -161,7 +161,7 @@ def worker_rules(subject: str, system_namespace: str, *, direct_kubelets: bool =
 
 
 class InvalidTokenError(Exception):
-    """A bearer token that nobody holds."""
+    """An unknown bearer token."""
 
 
 class Access:
@@ -175,7 +175,7 @@ class Access:
         """Who sent a request.
 
         Raises:
-            InvalidTokenError: There is an ``Authorization`` header, and it names nobody.
+            InvalidTokenError: There is an ``Authorization`` header, and no user has its token.
         """
         if authorization is None:
             return ANONYMOUS
@@ -186,7 +186,7 @@ class Access:
         return user.authenticated()
 
     def decide(self, user: User, asked: Attributes) -> tuple[bool, str]:
-        """Whether a user may, and why, as kube-apiserver's RBAC words it."""
+        """Whether the user may do it, and the reason in the words of kube-apiserver's RBAC."""
         if MASTERS in user.groups:
             return True, ""
         for rule in self.rules:
@@ -207,7 +207,7 @@ class Access:
         return {**review, "status": status}
 
     def review_access(self, review: JsonObject, asking: User | None = None) -> JsonObject:
-        """Answer a SubjectAccessReview about exactly the groups it names; with ``asking``, one about oneself."""
+        """Answer a SubjectAccessReview about the groups it names; with ``asking``, a SelfSubjectAccessReview."""
         spec = review.get("spec", {})
         user = asking or User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()))
         allowed, reason = self.decide(user, Attributes.of_review(spec))

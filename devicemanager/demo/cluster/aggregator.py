@@ -78,7 +78,7 @@ def front_proxy_context(ca: bytes, certificate_file: Path, key_file: Path) -> ss
 
 
 class Aggregator:
-    """Forwards to the backends registered with it. Use as an asynchronous context manager."""
+    """Forwards requests to the registered backends; between :meth:`start` and :meth:`stop`."""
 
     def __init__(self) -> None:
         self.backends: dict[str, Backend] = {}
@@ -144,7 +144,7 @@ class Aggregator:
         return True, "all checks passed"
 
     async def group_version(self, backend: Backend) -> GroupVersion:
-        """What a backend says it serves; stale and empty when it does not say."""
+        """The resources a backend serves; stale and empty when it does not answer."""
         accepted = {"Accept": ",".join(AGGREGATED_TYPE.format(version=version) for version in ("v2", "v2beta1"))}
         headers = proxied_headers(accepted, AGGREGATOR_USER)
         resources: list[JsonObject] | None = None
@@ -199,7 +199,7 @@ class Aggregator:
 
 
 def proxied_headers(headers: Mapping[str, str], user: User) -> CIMultiDict[str]:
-    """The headers a backend sees: the client's without credentials and identities, and who the client is."""
+    """The headers a backend sees: the client's without credentials and identities, plus the client's identity."""
     passed: CIMultiDict[str] = CIMultiDict(
         (key, value)
         for key, value in headers.items()

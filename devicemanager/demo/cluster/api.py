@@ -107,7 +107,7 @@ class ClusterApi:
             return failure(400, str(error))
 
     async def _api_services(self, request: web.Request, stored: Sequence[JsonObject]) -> web.Response:
-        """One APIService, or any number as the table that was asked for; each with whether its backend answers."""
+        """One APIService, or several as a table, each with its availability."""
         found = [await self._api_service(each) for each in stored]
         if not wants_table(request.headers.get("Accept", "")):
             return json_answer(found[0])

@@ -1,4 +1,4 @@
-"""APIServices as ``kubectl get`` shows them: who stands behind a group, and whether they answer. Pure."""
+"""APIServices as ``kubectl get`` shows them: the service behind each group, and whether it is available. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ _COLUMNS: Final = ("Name", "Service", "Available", "Age")
 
 
 def wants_table(accept: str) -> bool:
-    """Whether a client would rather have a table than the objects."""
+    """Whether a client prefers a table to the objects."""
     _, *parameters = (part.strip() for part in accept.partition(",")[0].split(";"))
     return {"as=Table", "g=meta.k8s.io", "v=v1"} <= set(parameters)
 

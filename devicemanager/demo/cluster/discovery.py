@@ -90,7 +90,7 @@ class GroupVersion:
 
 
 def own_group_versions(resources: Sequence[Resource]) -> list[GroupVersion]:
-    """The groups the stand-in answers by itself, in the order of ``resources``."""
+    """The groups the stand-in itself serves, in the order of ``resources``."""
     found: dict[tuple[str, str], list[JsonObject]] = {}
     for resource in resources:
         found.setdefault((resource.group, resource.version), []).append(_discovery_item(resource))

@@ -1,4 +1,4 @@
-"""Faults that can be switched on: what a stand-in answers instead of, or around, the right thing.
+"""Faults that a test switches on: wrong, late or broken answers of the stand-in.
 
 A fault belongs to a target: ``kubelet/<node>`` for one kubelet, else the resource as rules spell it (``pods``,
 ``instances.worker.gpustack.ai``, ``pods.metrics.k8s.io``, ``tokenreviews.authentication.k8s.io``).
@@ -50,7 +50,7 @@ class Trouble(Enum):
 
 @dataclass(frozen=True)
 class Fault:
-    """One trouble with its parameters; each applies to the troubles that name it."""
+    """One kind of trouble with its parameters; which apply, the kind's description says."""
 
     trouble: Trouble
     delay_s: float = 1.0
@@ -91,7 +91,7 @@ class Faults:
             self.switch_off(target)
 
     def take(self, targets: Sequence[str]) -> tuple[Fault, ...]:
-        """The faults that a request to any of ``targets`` meets; uses up those that end by themselves."""
+        """The faults that a request to any of ``targets`` meets; counts down those that end by themselves."""
         met = []
         for target in targets:
             for fault, left in self._faults.get(target, []):
@@ -104,7 +104,7 @@ class Faults:
 
 
 async def deliver(request: web.Request, response: web.Response, faults: Sequence[Fault]) -> web.StreamResponse:
-    """Send the right answer through the faults of delivery, in their order; the first that ends the answer wins."""
+    """Send the right answer with the faults of delivery, in order; the first that replaces the answer wins."""
     for fault in faults:
         match fault.trouble:
             case Trouble.SLOW:

@@ -1,7 +1,7 @@
-"""Figures that move: what the stand-in's kubelets and metrics API say, as functions of time alone. Pure.
+"""Changing figures for the stand-in's kubelets and metrics API, as functions of time alone. Pure.
 
-The same pod at the same moment always has the same figures, so a test can compute what it should have been told.
-They look like a service at work and mean nothing.
+The same pod at the same moment always has the same figures, so a test can compute what to expect.
+They look like a busy service and mean nothing.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ class _Wave:
 
 
 def housekeeping_time(now: datetime, step: timedelta = STEP) -> datetime:
-    """The last moment at which a kubelet measured that does so at every whole multiple of a step."""
+    """When a kubelet last measured, which it does at every whole multiple of the step."""
     step_s = step.total_seconds()
     return datetime.fromtimestamp(now.timestamp() // step_s * step_s, UTC)
 
@@ -196,7 +196,7 @@ def _container_names(pod: JsonObject) -> list[str]:
 
 
 def _limits(pod: JsonObject) -> tuple[float, int]:
-    """Cores and bytes that the pod's first container may have; a small daemon's where it names none."""
+    """Cores and bytes that the pod's first container may have; defaults for a small daemon where it names none."""
     limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
     cpu, memory = limits.get("cpu", "50m"), limits.get("memory", "128Mi")
     cores = int(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu)

@@ -1,4 +1,4 @@
-"""A kubeconfig for one token, and files that appear whole."""
+"""A kubeconfig for one token, and the atomic writing of private files."""
 
 from base64 import b64encode
 from pathlib import Path
@@ -31,7 +31,7 @@ def kubeconfig_text(server: str, ca: bytes, token: str, namespace: str) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, in one step: whoever sees it sees all of it.
+    """Write a file that only its owner may read, atomically.
 
     Raises:
         OSError: It cannot be written.

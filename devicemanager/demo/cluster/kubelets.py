@@ -18,7 +18,7 @@ from devicemanager.demo.cluster.store import Store
 
 
 class Kubelets:
-    """One for each node; they know the pods that run there.
+    """The kubelets of all nodes.
 
     Attributes:
         step: How often they measure, and the metrics API with them; whole seconds.
@@ -64,7 +64,7 @@ class Kubelets:
         return failure(404, f'podmetrics.metrics.k8s.io "{info.namespace}/{info.name}" not found', details)
 
     def _pods_on(self, node: str) -> list[JsonObject]:
-        """A node's pods; the index is made anew when anything in the store has changed."""
+        """A node's pods; the index is rebuilt when the store has changed."""
         store = self._store
         if self._indexed_version != store.version:
             self._indexed_version = store.version
@@ -75,7 +75,7 @@ class Kubelets:
 
 
 def _seen(pods: Sequence[JsonObject], faults: Sequence[Fault]) -> list[JsonObject]:
-    """Those pods that run, as the faults let them be seen."""
+    """The running pods, with the faults applied."""
     absent = {fault.pod for fault in faults if fault.trouble is Trouble.ABSENT_POD}
     earlier = {fault.pod for fault in faults if fault.trouble is Trouble.EARLIER_POD}
     seen = []
@@ -87,7 +87,7 @@ def _seen(pods: Sequence[JsonObject], faults: Sequence[Fault]) -> list[JsonObjec
 
 
 def _earlier(pod: JsonObject) -> JsonObject:
-    """The pod that had this one's name before it."""
+    """An earlier pod of the same name."""
     earlier = copy.deepcopy(pod)
     metadata = earlier["metadata"]
     created = datetime.fromisoformat(metadata["creationTimestamp"]) - timedelta(hours=1)

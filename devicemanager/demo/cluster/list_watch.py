@@ -41,7 +41,7 @@ def list_objects(request: web.Request, store: Store, resource: Resource, namespa
 async def watch_objects(
     request: web.Request, store: Store, resource: Resource, namespace: str
 ) -> web.StreamResponse:
-    """Answer a watch: one JSON line an event, until its time is over, the client leaves or watches are dropped.
+    """Answer a watch: one JSON line an event, until it times out, the client disconnects or watches are dropped.
 
     Raises:
         SelectorError: A selector cannot be understood.

@@ -1,4 +1,4 @@
-"""Kubernetes objects as the stand-in holds them. Pure: identifiers and times are arguments."""
+"""Kubernetes objects as the stand-in stores them. Pure: identifiers and times are arguments."""
 
 import json
 from base64 import b64encode
@@ -35,7 +35,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What a container asks for and may have. Quantities as Kubernetes spells them."""
+    """Requests or limits of a container, as Kubernetes quantities."""
 
     cpu: str = "4"
     memory: str = "8Gi"
@@ -117,7 +117,7 @@ def namespace(name: str, uid: str, created: datetime) -> JsonObject:
 
 
 def node_addresses(name: str, address: str) -> list[JsonObject]:
-    """Where a Node says it is."""
+    """The addresses in a Node's status."""
     return [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}]
 
 
@@ -245,7 +245,7 @@ def api_service(
 
 
 def authentication_config(client_ca: bytes, front_proxy_cas: bytes, allowed_names: Sequence[str]) -> JsonObject:
-    """The ConfigMap that tells API servers which front proxies to believe, and in which headers."""
+    """The ConfigMap that tells API servers which front proxies to trust, and in which headers."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -1,4 +1,4 @@
-"""The one protobuf body the stand-in takes: kubectl 1.37 sends ``auth can-i`` this way. Pure.
+"""Parses the only protobuf body that the stand-in accepts: ``kubectl auth can-i`` of 1.37 sends it. Pure.
 
 Kubernetes wraps a message in ``runtime.Unknown`` behind four magic bytes (apimachinery
 ``runtime/serializer/protobuf``). Field numbers are those of ``authorization/v1/generated.proto``.

@@ -12,7 +12,7 @@ _WAIT_DEADLINE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, as it came in.
+    """One request.
 
     Attributes:
         verb: As authorization sees it: ``get``, ``list``, ``watch``, ``create``.
@@ -39,7 +39,7 @@ class RequestLog:
         self._arrived = asyncio.Event()
 
     def record(self, request: Request) -> None:
-        """Add a request and wake who waits for one."""
+        """Add a request and wake :meth:`wait_for`."""
         self.entries.append(request)
         self._arrived.set()
         self._arrived = asyncio.Event()
@@ -72,7 +72,7 @@ class RequestLog:
         """Wait until that many requests match.
 
         Raises:
-            TimeoutError: They did not come within 10 s.
+            TimeoutError: Fewer did within 10 s.
         """
         async with asyncio.timeout(_WAIT_DEADLINE_S):
             while len(found := self.matching(target, verb=verb, user=user)) < count:

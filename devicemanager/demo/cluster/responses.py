@@ -29,7 +29,7 @@ _REASONS: Final = {
 
 
 def encode(document: Any) -> bytes:
-    """Compact JSON, as kube-apiserver sends it: one line, ended."""
+    """Compact JSON, as kube-apiserver sends it: one line with its newline."""
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 

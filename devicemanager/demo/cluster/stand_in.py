@@ -1,9 +1,8 @@
-"""A stand-in for a Kubernetes cluster: a small, real HTTPS server that speaks as much of the API as we use.
+"""A stand-in for a Kubernetes cluster: a small, real HTTPS server that serves as much of the API as we use.
 
-It is no Kubernetes. It runs no container and schedules nothing; its kubelets' figures are made up (see
-``figures``), and it says so in ``/version`` and in the ``Server`` header. What it does speak it speaks as the real
-API server does, because our programs and the real kubectl are pointed at it: in the demo, and in tests, which also
-switch on faults and count requests.
+It runs no containers and schedules nothing, and its kubelets' figures are made up (see ``figures``). ``/version`` and
+the ``Server`` header say that it is a stand-in. It answers as kube-apiserver does, because our programs and the real
+kubectl are its clients: in the demo, and in tests, which also switch on faults and count requests.
 
     async with StandInCluster() as cluster:
         cluster.add_node("node-a")
@@ -182,7 +181,7 @@ class StandInCluster(ClusterState):
         port: int = objects.DEVICE_MANAGER_PORT,
         namespace: str = SYSTEM_NAMESPACE,
     ) -> str:
-        """A Ready device manager's pod that says it listens there; returns its name."""
+        """A Ready device manager's pod with this address and port; returns its name."""
         pod = objects.device_manager_pod(
             node, manufacturer, self.make_uid(), self._created(), address, port, namespace
         )

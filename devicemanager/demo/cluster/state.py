@@ -1,4 +1,4 @@
-"""What the stand-in cluster is made of while it runs, shared by everything in it that answers requests."""
+"""The state of the stand-in cluster, shared by everything in it that answers requests."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from devicemanager.demo.cluster.store import Store
 
 
 class ClusterState:
-    """May be changed at any moment.
+    """The state of a cluster; may be changed at any moment.
 
     Attributes:
         clock: The time in the cluster.

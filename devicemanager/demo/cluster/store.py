@@ -1,4 +1,4 @@
-"""What the stand-in cluster holds: objects by resource, a resource version that grows, and the changes so far."""
+"""The objects of the stand-in cluster by resource, with resource versions and the history for watches."""
 
 import asyncio
 import copy
@@ -10,7 +10,7 @@ from typing import Final
 from devicemanager.demo.cluster.selectors import JsonObject, Predicate
 
 HISTORY_LIMIT: Final = 20_000
-"""Changes kept for watchers that come late; older versions are answered 410, as etcd's compaction does."""
+"""Changes kept for later watches; older versions are answered with 410, as after etcd's compaction."""
 
 
 class ExpiredError(Exception):
@@ -28,7 +28,7 @@ class Change:
 
 
 class Store:
-    """Objects of all resources. Stored objects are never edited in place, so a reader may keep what it got."""
+    """Objects of all resources. Stored objects are never edited in place, so a reader may keep them."""
 
     def __init__(self) -> None:
         self.version = 1

@@ -1,4 +1,4 @@
-"""Children of the demo. ``devicemanager`` itself plays the child: it is what the demo starts."""
+"""Children of the demo. ``devicemanager`` itself is the child, as in the demo."""
 
 import asyncio
 import os
