@@ -1,8 +1,8 @@
 """A stand-in for a Kubernetes cluster: a small, real HTTPS server that serves as much of the API as we use.
 
-It runs no containers and schedules nothing, and its kubelets' figures are made up (see ``figures``). ``/version`` and
-the ``Server`` header say that it is a stand-in. It answers as kube-apiserver does, because our programs and the real
-kubectl are its clients: in the demo, and in tests, which also switch on faults and count requests.
+It runs no containers and schedules nothing, and its kubelets' figures are made up (see ``figures``). ``/version``
+and the ``Server`` header say that it is a stand-in. It answers as kube-apiserver does, because our programs and the
+real kubectl are its clients: in the demo, and in tests, which also switch on faults and count requests.
 
     async with StandInCluster() as cluster:
         cluster.add_node("node-a")
