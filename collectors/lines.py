@@ -10,6 +10,7 @@ from typing import Final
 
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, Reading
+from devicemanager.model.figures import FIGURES
 
 LINES_VERSION: Final = 2
 """Raised when one side cannot do with the other's older or newer lines. 2: a sample says when it began."""
@@ -37,24 +38,16 @@ def begin(monotonic_s: float, wall_s: float) -> bytes:
 
 def announcement(card: Card) -> bytes:
     """This card is touched next. What an earlier sample learned of it is repeated, the rest is null."""
-    return _line({"card": {"index": card.index, "id": card.id, "name": card.name, "pci": card.pci_bus_id}})
+    return _line({"card": _card(card)})
 
 
 def reading(reading: Reading) -> bytes:
-    """One card's figures: bytes, percent, degrees Celsius and milliwatts, or the reason for having none."""
-    card = reading.card
+    """One card's figures in the units of readings, or the reasons for having none."""
     return _line(
         {
             "reading": {
-                "index": card.index,
-                "id": card.id,
-                "name": card.name,
-                "pci": card.pci_bus_id,
-                "memory": reading.memory_total_bytes,
-                "memoryUsed": reading.memory_used_bytes,
-                "cores": reading.cores_percent,
-                "temperature": reading.temperature_celsius,
-                "power": reading.power_milliwatts,
+                **_card(reading.card),
+                **{spec.line_key: reading.figures[spec.name] for spec in FIGURES if spec.line_key},
                 "unhealthy": reading.unhealthy_reason,
                 "unread": dict(reading.unread_checks),
             }
@@ -70,6 +63,10 @@ def end(count: int) -> bytes:
 def failed(error: CollectorError) -> bytes:
     """The last line of a process whose library as a whole cannot be used."""
     return _line({"failed": {"state": error.state, "detail": error.detail}})
+
+
+def _card(card: Card) -> dict[str, object]:
+    return {"index": card.index, "id": card.id, "name": card.name, "pci": card.pci_bus_id}
 
 
 def _line(document: dict[str, object]) -> bytes:

@@ -171,7 +171,7 @@ def _readings(
                 reason = Reason.PERMISSION if refused else Reason.TRANSIENT_DRIVER_ERROR
                 reading = Reading.unreadable(card, reason, error.detail)
             else:
-                refuted = refuted or reading.answered or set(reading.figures) != {Reason.LOST}
+                refuted = refuted or reading.answered or set(reading.figures.reasons) != {Reason.LOST}
             yield reading
     if gone is not None and not refuted:
         raise gone

@@ -15,10 +15,9 @@ from typing import Any, Final
 from collectors.scenario_table import Table
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.figures import BY_NAME, FIGURES
 from devicemanager.rules.plausibility import CARDS_LIMIT
-
-FIGURES: Final = ("memory", "memoryUsed", "cores", "temperature", "power")
-"""Figures that a scenario can make absent, spelled as on the collector's lines."""
+from devicemanager.rules.units import on_wire
 
 _FAILURES: Final = (
     CollectorState.LIBRARY_MISSING,
@@ -94,22 +93,37 @@ class Span:
         return self.idle + (self.full - self.idle) * load_percent / 100
 
 
+SPANS: Final[Mapping[str, tuple[str, Span]]] = {
+    "temperature": ("temperature_celsius", Span(32, 74)),
+    "power_usage": ("power_watts", Span(65, 640)),
+    "power_limit": ("power_limit_watts", Span(700, 700)),
+}
+"""Figure that follows the load -> its key in the file, and between what it lies; in the unit of the snapshot."""
+
+
 @dataclass(frozen=True, slots=True)
 class SimulatedCard:
-    """One card of a scenario. Units are in the names; absences, faults and windows as the file gives them."""
+    """One card of a scenario. Units are in the names; faults and windows as the file gives them.
+
+    Attributes:
+        spans: By name of the figure, in the unit of the snapshot.
+        absent: Name of the figure -> reason.
+        clock_reduction_reasons: Why the clocks are lower while ``clock_reduction`` covers the time.
+    """
 
     id: str
     name: str = "Simulated Accelerator 80GB"
     memory_mib: int = 81_920
     memory_used_percent: Span = Span(2, 90)
-    temperature_celsius: Span = Span(32, 74)
-    power_watts: Span = Span(65, 640)
+    spans: Mapping[str, Span] = field(default_factory=lambda: {name: span for name, (_, span) in SPANS.items()})
     load: Load = Load()
     absent: Mapping[str, Reason] = field(default_factory=dict)
     lost: Window | None = None
     hang: Window | None = None
     unhealthy: Window | None = None
     unhealthy_reason: str = _SAYS_SO
+    clock_reduction: Window | None = None
+    clock_reduction_reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,23 +223,32 @@ def _card(table: Table, manufacturer: str, index: int) -> SimulatedCard:
     if not identity.startswith("SIM-"):
         table.problem("id", "must begin with SIM-, so that nobody takes the card for a real one")
     table.integer("index", index, 0, CARDS_LIMIT - 1)
-    absent, unhealthy = table.child("absent"), table.child("unhealthy")
+    absent, unhealthy, clocks = (table.child(key) for key in ("absent", "unhealthy", "clock_reduction"))
+    measured = {spec.line_key: spec for spec in FIGURES if spec.line_key is not None}
     default = SimulatedCard(identity)
     card = SimulatedCard(
         id=identity,
         name=table.text("name", default.name),
         memory_mib=table.integer("memory_mib", default.memory_mib, 1, 1 << 30),
         memory_used_percent=_span(table.child("memory_used_percent"), default.memory_used_percent, 100),
-        temperature_celsius=_span(table.child("temperature_celsius"), default.temperature_celsius, 150),
-        power_watts=_span(table.child("power_watts"), default.power_watts, 10_000),
+        spans={
+            name: _span(table.child(key), span, on_wire(BY_NAME[name], BY_NAME[name].quantity.highest))
+            for name, (key, span) in SPANS.items()
+        },
         load=_load(table.child("load"), default.load),
-        absent={key: absent.word(key, tuple(Reason), Reason.UNSUPPORTED) for key in FIGURES if absent.has(key)},
+        absent={
+            spec.name: absent.word(key, tuple(Reason), Reason.UNSUPPORTED)
+            for key, spec in measured.items()
+            if absent.has(key)
+        },
         lost=_window_of(table, "lost"),
         hang=_window_of(table, "hang"),
         unhealthy=_window(unhealthy) if table.has("unhealthy") else None,
         unhealthy_reason=unhealthy.text("reason", _SAYS_SO),
+        clock_reduction=_window(clocks) if table.has("clock_reduction") else None,
+        clock_reduction_reasons=clocks.names("reasons"),
     )
-    for part in (absent, unhealthy, table):
+    for part in (absent, unhealthy, clocks, table):
         part.finish()
     return card
 

@@ -13,7 +13,9 @@ from typing import Final
 
 from collectors.scenario import Scenario, SimulatedCard, default_scenario, read_scenario
 from devicemanager.errors import CollectorError
-from devicemanager.model.accelerator import Card, Figure, Reading, Reason
+from devicemanager.model.accelerator import Card, Reading, Reason
+from devicemanager.model.figures import BY_NAME
+from devicemanager.rules import plausibility
 
 _BYTES_PER_MIB: Final = 1 << 20
 _GOLDEN: Final = 0.618034
@@ -98,18 +100,18 @@ class SimulatedCollector:
 
 def _reading(index: int, card: SimulatedCard, now_s: float) -> Reading:
     load = card.load.at(now_s, index * _GOLDEN % 1.0)
-    total = card.memory_mib * _BYTES_PER_MIB
     unhealthy = card.unhealthy is not None and card.unhealthy.covers(now_s)
-
-    def figure(key: str, value: float) -> Figure:
-        return card.absent.get(key, int(value))
-
+    reduced = card.clock_reduction is not None and card.clock_reduction.covers(now_s)
+    values: dict[str, object] = {
+        "memory_total": card.memory_mib * _BYTES_PER_MIB,
+        "memory_used": int(card.memory_mib * _BYTES_PER_MIB * card.memory_used_percent.at(load) / 100),
+        "compute_utilization": int(load),
+        "clock_reduction_reasons": card.clock_reduction_reasons if reduced else (),
+    }
+    for name, span in card.spans.items():
+        values[name] = int(span.at(load) * BY_NAME[name].quantity.wire_divisor)
     return Reading(
         Card(index, card.id, card.name),
-        memory_total_bytes=figure("memory", total),
-        memory_used_bytes=figure("memoryUsed", total * card.memory_used_percent.at(load) / 100),
-        cores_percent=figure("cores", load),
-        temperature_celsius=figure("temperature", card.temperature_celsius.at(load)),
-        power_milliwatts=figure("power", card.power_watts.at(load) * 1000),
+        plausibility.reading({**values, **card.absent}),
         unhealthy_reason=card.unhealthy_reason if unhealthy else None,
     )

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from devicemanager.model.accelerator import CollectorState, Figure, Reason
+from devicemanager.model.figures import NOT_REPORTED, Figures
 
 
 class SourceState(StrEnum):
@@ -80,22 +81,18 @@ class PodMetrics:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCard:
-    """One card of a peer's snapshot, in the units of the wire.
+    """One card of a peer's snapshot.
 
     Attributes:
+        figures: In the units of the wire.
         pci_bus_id: As the sender spells it; None when it does not say.
     """
 
     id: str
-    index: int | None
-    name: str | None
-    memory_mib: Figure
-    memory_usage_mib: Figure
-    memory_utilization_percent: Figure
-    cores_utilization_percent: Figure
-    temperature_celsius: Figure
-    power_usage_watts: Figure
-    unhealthy: bool | Reason
+    index: int | None = None
+    name: str | None = None
+    figures: Figures = NOT_REPORTED
+    unhealthy: bool | Reason = Reason.NOT_REPORTED
     unhealthy_reason: str | None = None
     pci_bus_id: str | None = None
 
@@ -217,12 +214,8 @@ class AcceleratorUsage:
         index: The allocator's ordinal, for display; None where it gives none.
         name: The product's name; None where the snapshot does not carry it.
         mode: How the card was given (``Mode.label``).
-        memory_mib: Capacity of the card, or of the partition.
-        memory_usage_mib: Of the card when it was given whole or shared; of this pod's share or partition otherwise.
-        memory_utilization_percent: Of ``memory_mib``.
-        cores_utilization_percent: Of the card; of the partition for a partition.
-        temperature_celsius: Of the board.
-        power_usage_watts: Of the board.
+        figures: In the units of the wire. Those of ``Scope.SHARE`` are the card's when it was given whole or
+            shared, else this pod's share's or partition's own.
         unhealthy: Of the board.
     """
 
@@ -231,12 +224,7 @@ class AcceleratorUsage:
     index: int | None
     name: str | None
     mode: str
-    memory_mib: Figure
-    memory_usage_mib: Figure
-    memory_utilization_percent: Figure
-    cores_utilization_percent: Figure
-    temperature_celsius: Figure
-    power_usage_watts: Figure
+    figures: Figures
     unhealthy: bool | Reason
 
 

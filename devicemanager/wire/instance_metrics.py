@@ -4,14 +4,15 @@ The keys are those of the existing operator's v1 body and a few additive ones, e
 in ``instance_metrics_schema``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
 from devicemanager.errors import DocumentError, excerpt
-from devicemanager.model.accelerator import CollectorState, Figure, Reason
+from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.figures import FIGURES, Figures
 from devicemanager.model.usage import (
     AcceleratorUsage,
     InstanceUsage,
@@ -50,15 +51,7 @@ _SAMPLE_FIGURES: Final = (
     "rootfs_used_mib",
     "ephemeral_storage_used_mib",
 )
-_ACCELERATOR_FIGURES: Final = (
-    "memory_mib",
-    "memory_usage_mib",
-    "memory_utilization_percent",
-    "cores_utilization_percent",
-    "temperature_celsius",
-    "power_usage_watts",
-    "unhealthy",
-)
+_HEALTH: Final = "unhealthy"
 
 
 def encode(usage: InstanceUsage, *, api_group: str = DEFAULT_API_GROUP) -> bytes:
@@ -138,29 +131,31 @@ def _instance(usage: InstanceUsage, api_group: str) -> InstanceMetrics:
 
 
 def _sample(sample: UsageSample) -> Sample:
+    values = {figure: getattr(sample, figure) for figure in _SAMPLE_FIGURES}
     return Sample(
         timestamp=timestamps.seconds(sample.timestamp),
         accelerators=[_accelerator(entry) for entry in sample.accelerators] or None,
         requests=_sums(sample.requests),
         limits=_sums(sample.limits),
-        absent=_reasons(Sample, sample, _SAMPLE_FIGURES),
+        absent=_reasons(Sample, values),
         sources=[
             Source(name=report.name, state=report.state, age_s=report.age_s, message=report.message)
             for report in sample.sources
         ],
-        **_measured(sample, _SAMPLE_FIGURES),
+        **_measured(values),
     )
 
 
 def _accelerator(entry: AcceleratorUsage) -> Accelerator:
+    values = {**entry.figures, _HEALTH: entry.unhealthy}
     return Accelerator(
         id=entry.id,
         manufacturer=entry.manufacturer,
         index=entry.index,
         name=entry.name,
         mode=entry.mode,
-        absent=_reasons(Accelerator, entry, _ACCELERATOR_FIGURES),
-        **_measured(entry, _ACCELERATOR_FIGURES),
+        absent=_reasons(Accelerator, values),
+        **_measured(values),
     )
 
 
@@ -174,16 +169,14 @@ def _sums(resources: Resources) -> ResourceSums | None:
     )
 
 
-def _measured(values: object, figures: Iterable[str]) -> dict[str, Any]:
+def _measured(values: Mapping[str, object]) -> dict[str, Any]:
     """Attribute -> figure, of those that were measured."""
-    found = ((figure, getattr(values, figure)) for figure in figures)
-    return {figure: value for figure, value in found if not isinstance(value, Reason)}
+    return {figure: value for figure, value in values.items() if not isinstance(value, Reason)}
 
 
-def _reasons(model: type[BaseModel], values: object, figures: Iterable[str]) -> dict[str, str] | None:
+def _reasons(model: type[BaseModel], values: Mapping[str, object]) -> dict[str, str] | None:
     """Key on the wire -> reason, of those that were not; None when all were."""
-    found = ((figure, getattr(values, figure)) for figure in figures)
-    reasons = {_key(model, figure): value.value for figure, value in found if isinstance(value, Reason)}
+    reasons = {_key(model, figure): value.value for figure, value in values.items() if isinstance(value, Reason)}
     return reasons or None
 
 
@@ -192,13 +185,9 @@ def _key(model: type[BaseModel], figure: str) -> str:
 
 
 def _usage_sample(sample: Sample) -> UsageSample:
-    cpu, memory, rootfs, ephemeral = _figures(sample, _SAMPLE_FIGURES)
     return UsageSample(
         timestamp=timestamps.parse(sample.timestamp) or _NO_TIME,
-        cpu_usage_nanocores=cpu,
-        memory_working_set_mib=memory,
-        rootfs_used_mib=rootfs,
-        ephemeral_storage_used_mib=ephemeral,
+        **{figure: _given(sample, figure) for figure in _SAMPLE_FIGURES},
         accelerators=tuple(_accelerator_usage(entry) for entry in sample.accelerators or ()),
         requests=_resources(sample.requests),
         limits=_resources(sample.limits),
@@ -210,25 +199,23 @@ def _usage_sample(sample: Sample) -> UsageSample:
 
 
 def _accelerator_usage(entry: Accelerator) -> AcceleratorUsage:
-    memory, used, used_percent, cores, temperature, power = _figures(entry, _ACCELERATOR_FIGURES[:-1])
     return AcceleratorUsage(
         id=entry.id,
         manufacturer=entry.manufacturer,
         index=entry.index,
         name=entry.name,
         mode=entry.mode,
-        memory_mib=memory,
-        memory_usage_mib=used,
-        memory_utilization_percent=used_percent,
-        cores_utilization_percent=cores,
-        temperature_celsius=temperature,
-        power_usage_watts=power,
-        unhealthy=_reason(entry, "unhealthy") if entry.unhealthy is None else entry.unhealthy,
+        figures=Figures(**{spec.name: _given(entry, spec.name) for spec in FIGURES}),
+        unhealthy=_given(entry, _HEALTH),
     )
 
 
-def _figures(model: Sample | Accelerator, figures: Iterable[str]) -> list[Figure]:
-    return [_reason(model, figure) if (value := getattr(model, figure)) is None else value for figure in figures]
+def _given(model: Sample | Accelerator, figure: str) -> Any:
+    """A figure of the model, or its reason."""
+    value = getattr(model, figure)
+    if value is None:
+        return _reason(model, figure)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _reason(model: Sample | Accelerator, figure: str) -> Reason:

@@ -10,18 +10,19 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationError, model_validator
 from pydantic_core import from_json
 
 from devicemanager.errors import DocumentError, ExcessError, excerpt
-from devicemanager.model.accelerator import CollectorState, CollectorStatus, Figure, Reading, Reason, Snapshot
+from devicemanager.model.accelerator import CollectorState, CollectorStatus, Reading, Reason, Snapshot
+from devicemanager.model.figures import FIGURES
 from devicemanager.model.usage import PeerSnapshot, SnapshotCard
 from devicemanager.rules import cards as card_rules
 from devicemanager.rules import freshness, plausibility, units
 from devicemanager.rules.plausibility import CARDS_LIMIT
 from devicemanager.wire import bounds
 from devicemanager.wire.json_values import items, member
-from devicemanager.wire.snapshot_slices import RECORD_LIMITS, plausible_mib, usable_slices
+from devicemanager.wire.snapshot_slices import RECORD_LIMITS, usable_slices
 from devicemanager.wire.tolerant import (
     Document,
     FigureField,
@@ -71,25 +72,23 @@ def encode(snapshot: Snapshot) -> bytes:
 
 def _encode_card(reading: Reading) -> dict[str, object]:
     card = reading.card
-    figures: dict[str, Figure] = {
-        "memory": units.mib(reading.memory_total_bytes),
-        "memoryUsage": units.mib(reading.memory_used_bytes),
-        "memoryUtilization": units.percent_used(reading.memory_used_bytes, reading.memory_total_bytes),
-        "coresUtilization": reading.cores_percent,
-        "temperature": reading.temperature_celsius,
-        "powerUsage": units.watts(reading.power_milliwatts),
-    }
+    figures = units.published(reading.figures)
     document: dict[str, object] = {"id": card.id, "index": card.index}
     if card.name is not None:
         document["name"] = card.name
     if card.pci_bus_id is not None:
         document["pciBusId"] = card.pci_bus_id
-    document |= {key: figure for key, figure in figures.items() if not isinstance(figure, Reason)}
+    absent = {check: reason.value for check, reason in reading.unread_checks.items()}
+    for spec in FIGURES:
+        value = figures[spec.name]
+        if isinstance(value, Reason):
+            absent[spec.snapshot_key] = value.value
+        else:
+            document[spec.snapshot_key] = value
     document["unhealthy"] = reading.unhealthy_reason is not None
     if reading.unhealthy_reason is not None:
         document["unhealthyReason"] = reading.unhealthy_reason
-    unread = {check: reason.value for check, reason in reading.unread_checks.items()}
-    document["absent"] = unread | {key: f.value for key, f in figures.items() if isinstance(f, Reason)}
+    document["absent"] = absent
     return document
 
 
@@ -158,41 +157,32 @@ class _Card(Document):
     index: FigureField = Reason.NOT_REPORTED
     name: LineField = None
     pci_bus_id: LineField = None
-    memory: FigureField = Reason.NOT_REPORTED
-    memory_usage: FigureField = Reason.NOT_REPORTED
-    memory_utilization: FigureField = Reason.NOT_REPORTED
-    cores_utilization: FigureField = Reason.NOT_REPORTED
-    temperature: FigureField = Reason.NOT_REPORTED
-    power_usage: FigureField = Reason.NOT_REPORTED
+    figures: dict[str, object]
     unhealthy: FlagField = Reason.NOT_REPORTED
     unhealthy_reason: LineField = None
     absent: ReasonsField = Field(default_factory=dict)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_figures(cls, raw: object) -> object:
+        """Every figure as it came, by its name."""
+        if not isinstance(raw, dict):
+            return raw
+        found = ((spec.name, raw.get(spec.snapshot_key)) for spec in FIGURES)
+        return {**raw, "figures": {name: value for name, value in found if value is not None}}
+
     def snapshot_card(self) -> SnapshotCard:
-        memory, used = plausible_mib(
-            self._known("memory", self.memory), self._known("memoryUsage", self.memory_usage)
-        )
-        share = plausibility.percent(self._known("memoryUtilization", self.memory_utilization))
-        if Reason.INVALID_DATA in (memory, used):
-            share = Reason.INVALID_DATA
+        # What the sender itself says it has not is not read.
+        absent = {spec.name: self.absent[spec.snapshot_key] for spec in FIGURES if spec.snapshot_key in self.absent}
         return SnapshotCard(
             id=self.id,
             index=None if isinstance(self.index, Reason) else self.index,
             name=self.name,
-            memory_mib=memory,
-            memory_usage_mib=used,
-            memory_utilization_percent=share,
-            cores_utilization_percent=plausibility.percent(self._known("coresUtilization", self.cores_utilization)),
-            temperature_celsius=plausibility.celsius(self._known("temperature", self.temperature)),
-            power_usage_watts=_plausible_watts(self._known("powerUsage", self.power_usage)),
+            figures=plausibility.published(self.figures | absent),
             unhealthy=self.unhealthy,
             unhealthy_reason=self.unhealthy_reason,
             pci_bus_id=self.pci_bus_id,
         )
-
-    def _known(self, key: str, figure: Figure) -> Figure:
-        """The figure, unless the sender itself says that it has none."""
-        return self.absent.get(key, figure)
 
 
 class _Group(Document):
@@ -248,9 +238,3 @@ def _cards(groups: Iterable[_Group]) -> Mapping[str, tuple[SnapshotCard, ...]]:
             found = card.snapshot_card()
             known[card.id] = card_rules.agreed(known[card.id], found) if card.id in known else found
     return {manufacturer: tuple(known.values()) for manufacturer, known in cards.items()}
-
-
-def _plausible_watts(power_watts: Figure) -> Figure:
-    if isinstance(power_watts, Reason):
-        return power_watts
-    return units.watts(plausibility.milliwatts(power_watts * 1000))

@@ -10,7 +10,8 @@ from typing import Annotated, Final, TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.figures import Figure, Figures
+from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import SliceDevice, SliceUsage
 from devicemanager.rules import plausibility
 from devicemanager.wire.tolerant import (
@@ -24,7 +25,6 @@ from devicemanager.wire.tolerant import (
 )
 
 _VERSIONS: Final = range(1, 2)
-_MIB: Final = 1 << 20
 
 RECORD_LIMITS: Final[Mapping[str, int]] = MappingProxyType({"usages": 4096, "devices": 1024, "partitions": 4096})
 """Records of each kind. The existing operator sends at most as many, and 256 devices."""
@@ -39,12 +39,13 @@ class _Usage(Document):
     cores_utilization_percent: FigureField = Reason.NOT_REPORTED
 
     def slice_usage(self) -> SliceUsage:
+        figures = _figures(Reason.NOT_REPORTED, self.memory_used_mib, self.cores_utilization_percent)
         return SliceUsage(
             pod_uid=self.pod_uid,
             container=self.container,
             card_id=self.device_id,
-            memory_used_mib=plausible_mib(Reason.NOT_REPORTED, self.memory_used_mib)[1],
-            cores_percent=plausibility.percent(self.cores_utilization_percent),
+            memory_used_mib=figures.number("memory_used"),
+            cores_percent=figures.number("compute_utilization"),
         )
 
 
@@ -63,17 +64,19 @@ class _Partition(Document):
     cores_reason: ReasonField = None
 
     def slice_usage(self) -> SliceUsage:
-        total, used = plausible_mib(
-            self.memory_reason or self.memory_total_mib, self.memory_reason or self.memory_used_mib
+        figures = _figures(
+            self.memory_reason or self.memory_total_mib,
+            self.memory_reason or self.memory_used_mib,
+            self.cores_reason or self.cores_percent,
         )
         return SliceUsage(
             pod_uid=self.pod_uid,
             container=self.container,
             card_id=self.device_id,
-            memory_used_mib=used,
-            cores_percent=plausibility.percent(self.cores_reason or self.cores_percent),
+            memory_used_mib=figures.number("memory_used"),
+            cores_percent=figures.number("compute_utilization"),
             partition_id=self.id,
-            memory_total_mib=total,
+            memory_total_mib=figures.number("memory_total"),
         )
 
 
@@ -130,14 +133,6 @@ def _sorted_out(items: Iterable[tuple[str, _Value]]) -> Mapping[str, tuple[_Valu
     return {manufacturer: tuple(values) for manufacturer, values in sorted_out.items()}
 
 
-def plausible_mib(total: Figure, used: Figure) -> tuple[Figure, Figure]:
-    """Capacity and use in MiB, as far as they are plausible."""
-
-    def in_bytes(figure: Figure) -> Figure:
-        return figure if isinstance(figure, Reason) else figure * _MIB
-
-    def in_mib(figure: Figure) -> Figure:
-        return figure if isinstance(figure, Reason) else figure // _MIB
-
-    plausible_total, plausible_used = plausibility.bytes_pair(in_bytes(total), in_bytes(used))
-    return in_mib(plausible_total), in_mib(plausible_used)
+def _figures(total: Figure, used: Figure, cores: Figure) -> Figures:
+    """Capacity and use in MiB, and compute in percent, as far as they are plausible."""
+    return plausibility.published({"memory_total": total, "memory_used": used, "compute_utilization": cores})

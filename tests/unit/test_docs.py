@@ -104,8 +104,8 @@ def test_events_are_documented_with_their_levels_and_keys() -> None:
         assert event.keys <= documented[name].keys, name
 
 
-def test_the_settings_page_shows_exactly_the_settings() -> None:
-    check = [sys.executable, str(DOCS / "settings_tables.py"), "--check"]
+def test_the_tables_of_settings_and_figures_are_those_of_the_code() -> None:
+    check = [sys.executable, str(DOCS / "tables.py"), "--check"]
 
     assert subprocess.run(check, check=False).returncode == 0
 

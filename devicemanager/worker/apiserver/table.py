@@ -4,12 +4,14 @@ A cell never shows a figure that was not measured: ``<unknown>`` stands for it. 
 have a figure and others have not, the cell says how many were counted: ``93% (7/8)``.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
-from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.figures import SHOWN, Column, Figure, FigureSpec, Fold, unit_text
+from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceState, UsageSample
 from devicemanager.rules.freshness import sample_age_s
 from devicemanager.rules.units import millicores
@@ -45,25 +47,31 @@ def column_definitions() -> list[dict[str, object]]:
 
 def cells(usage: InstanceUsage, now: datetime) -> list[str]:
     """One row, in the order of the columns."""
-    sample = usage.sample
-    if sample is None:
-        return [usage.name, *[UNKNOWN] * 7, usage.node_name or NONE, UNKNOWN, UNKNOWN, NONE]
+    created = usage.created_at
+    values = {
+        "Name": usage.name,
+        "Node": usage.node_name or NONE,
+        "Instance-Age": UNKNOWN if created is None else duration(int((now - created).total_seconds())),
+        "Sources": NONE,
+    }
+    if usage.sample is not None:
+        values |= _sample_cells(usage.sample, now)
+    return [values.get(name, UNKNOWN) for name, _, _ in _COLUMNS]
+
+
+def _sample_cells(sample: UsageSample, now: datetime) -> dict[str, str]:
     cards = sample.accelerators
     count, complete = _card_count(sample)
-    return [
-        usage.name,
-        _of_limit(millicores(sample.cpu_usage_nanocores), sample.limits.cpu_millicores, "m"),
-        _of_limit(sample.memory_working_set_mib, sample.limits.memory_mib, "Mi"),
-        _of_limit(sample.ephemeral_storage_used_mib, sample.limits.ephemeral_storage_mib, "Mi"),
-        count,
-        _over_cards(cards, complete, _busy),
-        _over_cards(cards, complete, _memory),
-        age(sample, now),
-        usage.node_name or NONE,
-        _over_cards(cards, complete, _hottest),
-        _over_cards(cards, complete, _power),
-        _sources(sample),
-    ]
+    return {
+        "CPU": _of_limit(millicores(sample.cpu_usage_nanocores), sample.limits.cpu_millicores, "m"),
+        "Memory": _of_limit(sample.memory_working_set_mib, sample.limits.memory_mib, "Mi"),
+        "Disk": _of_limit(sample.ephemeral_storage_used_mib, sample.limits.ephemeral_storage_mib, "Mi"),
+        "GPUs": count,
+        "GPU-Mem": _over_cards(cards, complete, _memory),
+        "Sample-Age": age(sample, now),
+        "Sources": _sources(sample),
+        **{column.heading: _over_cards(cards, complete, partial(_folded, spec, column)) for spec, column in SHOWN},
+    }
 
 
 def age(sample: UsageSample, now: datetime) -> str:
@@ -117,33 +125,32 @@ def _over_cards(
     return text if counted == len(cards) else f"{text} ({counted}/{len(cards)})"
 
 
-def _busy(cards: Sequence[AcceleratorUsage]) -> tuple[str, int]:
-    figures = _measured(card.cores_utilization_percent for card in cards)
-    return (f"{sum(figures) // len(figures)}%" if figures else ""), len(figures)
-
-
 def _memory(cards: Sequence[AcceleratorUsage]) -> tuple[str, int]:
     """Used of total, over the cards that have both."""
+    figures = [(card.figures.number("memory_used"), card.figures.number("memory_total")) for card in cards]
     pairs = [
-        (card.memory_usage_mib, card.memory_mib)
-        for card in cards
-        if not isinstance(card.memory_usage_mib, Reason) and not isinstance(card.memory_mib, Reason)
+        (used, total) for used, total in figures if not isinstance(used, Reason) and not isinstance(total, Reason)
     ]
     return f"{sum(used for used, _ in pairs)}Mi/{sum(total for _, total in pairs)}Mi", len(pairs)
 
 
-def _hottest(cards: Sequence[AcceleratorUsage]) -> tuple[str, int]:
-    figures = _measured(card.temperature_celsius for card in cards)
-    return (f"{max(figures)}C" if figures else ""), len(figures)
+def _folded(spec: FigureSpec, column: Column, cards: Sequence[AcceleratorUsage]) -> tuple[str, int]:
+    """One cell for several cards, and how many of them have the figure."""
+    values = [value for card in cards if not isinstance(value := card.figures[spec.name], Reason)]
+    if not values:
+        return "", 0
+    if column.fold is Fold.UNION:
+        names = (name for value in values if isinstance(value, tuple) for name in value)
+        return ",".join(dict.fromkeys(names)) or NONE, len(values)
+    folded = _FOLDS[column.fold]([value for value in values if isinstance(value, int)])
+    return f"{folded}{spec.quantity.cell_unit}", len(values)
 
 
-def _power(cards: Sequence[AcceleratorUsage]) -> tuple[str, int]:
-    figures = _measured(card.power_usage_watts for card in cards)
-    return f"{sum(figures)}W", len(figures)
-
-
-def _measured(figures: Iterable[Figure]) -> list[int]:
-    return [figure for figure in figures if not isinstance(figure, Reason)]
+_FOLDS: Final[Mapping[Fold, Callable[[Sequence[int]], int]]] = {
+    Fold.MEAN: lambda numbers: sum(numbers) // len(numbers),
+    Fold.SUM: sum,
+    Fold.HIGHEST: max,
+}
 
 
 def _sources(sample: UsageSample) -> str:
@@ -157,6 +164,14 @@ def _sources(sample: UsageSample) -> str:
     )
 
 
+def _figure_columns(*priorities: int) -> Iterable[tuple[str, int, str]]:
+    return (
+        (column.heading, min(1, column.priority), f"{spec.description}, {column.fold}{unit_text(spec.quantity)}.")
+        for spec, column in SHOWN
+        if column.priority in priorities
+    )
+
+
 _COLUMNS: Final = (
     ("Name", 0, "Name of the Instance."),
     ("CPU", 0, "CPU in use, in thousandths of a core, of the pod's limit where it has one."),
@@ -167,11 +182,11 @@ _COLUMNS: Final = (
         "Ephemeral storage in use (writable layers, logs, emptyDirs) in MiB, of the pod's limit where it has one.",
     ),
     ("GPUs", 0, "Accelerators listed; a + says that a device manager could not be read, so there may be more."),
-    ("GPU-Util", 0, "How busy the cards are, averaged over those that were measured."),
+    *_figure_columns(0),
     ("GPU-Mem", 0, "Accelerator memory in use of what there is, in MiB, over the cards that were measured."),
-    ("Age", 0, "Time since the oldest figure of the row was measured."),
+    ("Sample-Age", 0, "Time since the oldest figure of the row was measured."),
     ("Node", 1, "Node that runs the Instance's pod."),
-    ("Temp", 1, "Temperature of the hottest card, in degrees Celsius."),
-    ("Power", 1, "Power drawn by all cards together, in watts."),
+    ("Instance-Age", 1, "Time since the Instance was created."),
+    *_figure_columns(1, 2),
     ("Sources", 1, "What was asked for the figures; a source that did not answer well carries its state."),
 )

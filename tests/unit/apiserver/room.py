@@ -15,7 +15,8 @@ import structlog
 from typing_extensions import override
 
 from devicemanager.errors import FetchError
-from devicemanager.model.accelerator import Figure
+from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.figures import DeviceFigure
 from devicemanager.model.usage import (
     AcceleratorUsage,
     InstanceUsage,
@@ -47,6 +48,7 @@ from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from devicemanager.worker.apiserver.server import ApiServer, Parts
 from devicemanager.worker.apiserver.verdicts import Verdicts
 from devicemanager.worker.outcomes import Answer, Choose, ListOutcome, ListResult, NotFound, Outcome, Reader
+from tests import devices
 from tests.timing import START, FakeClock
 
 GROUPS = ("worker.gpustack.ai", "metrics.example.org")
@@ -56,20 +58,16 @@ FRONT_PROXY = "front-proxy-client"
 SERVER_NAME = "devicemanager-worker.gpustack-system.svc"
 
 
-def card(number: int = 1, **figures: Any) -> AcceleratorUsage:
+def card(number: int = 1, *, unhealthy: bool | Reason = False, **figures: DeviceFigure) -> AcceleratorUsage:
     """A card of 80 GiB, a quarter of it in use."""
-    values: dict[str, Any] = {
-        "memory_mib": 81920,
-        "memory_usage_mib": 20480,
-        "memory_utilization_percent": 25,
-        "cores_utilization_percent": 40,
-        "temperature_celsius": 51,
-        "power_usage_watts": 233,
-        "unhealthy": False,
-        **figures,
-    }
     return AcceleratorUsage(
-        id=f"GPU-{number}", manufacturer="nvidia", index=number, name="H100", mode="Exclusive", **values
+        id=f"GPU-{number}",
+        manufacturer="nvidia",
+        index=number,
+        name="H100",
+        mode="Exclusive",
+        figures=devices.published(**figures),
+        unhealthy=unhealthy,
     )
 
 

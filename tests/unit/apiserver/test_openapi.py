@@ -94,7 +94,7 @@ def test_a_document_asked_for_by_its_hash_may_be_kept_for_a_year() -> None:
 def test_answers_are_what_the_schemas_say(group: str) -> None:
     document = v3_of(OpenApiDocuments(group))
     renderer = Renderer(group, lambda one: instance_metrics.encode(one, api_group=group))
-    absent = card(2, memory_usage_mib=Reason.LOST, unhealthy=Reason.PERMISSION)
+    absent = card(2, memory_used=Reason.LOST, unhealthy=Reason.PERMISSION)
     sources = [SourceReport("kubelet", SourceState.OK, 5), SourceReport("device-manager/amd", SourceState.STALE)]
     one = usage(cards=[card(), absent], cpu_nanocores=Reason.NOT_YET, sources=sources)
     many = renderer.many([one], Form(), NOW, Continuation("token", 3))

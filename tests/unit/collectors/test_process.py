@@ -17,6 +17,7 @@ from collectors.contract import DriverSuspectedError
 from collectors.process import Selection, sample
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from tests import devices
 from tests.standins.child import DEADLINE_S, CollectorChild
 from tests.standins.nvml import NvmlStandin, Scenario
 from tests.timing import wait_until
@@ -45,7 +46,7 @@ class Cards:
 
 
 def healthy(index: int) -> Reading:
-    return Reading(Card(index, f"ID-{index}"), 8, 4, 50, 40, 1000)
+    return devices.reading(Card(index, f"ID-{index}"), power_usage=1000)
 
 
 def lines_of(collector: Cards, selection: Selection | None = None) -> list[dict[str, object]]:
@@ -324,6 +325,8 @@ def test_reasons_are_written_as_their_words() -> None:
         "cores": "lost",
         "temperature": "lost",
         "power": "lost",
+        "powerLimit": "lost",
+        "clockReductionReasons": "lost",
         "unhealthy": "gone",
         "unread": {},
     }

@@ -8,6 +8,7 @@ import pytest
 from collectors.simulated import SimulatedCollector
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.figures import Figures
 
 
 class HangError(Exception):
@@ -50,12 +51,14 @@ def test_the_same_second_shows_the_same_figures(simulation: Simulation) -> None:
     later = simulation.read()
     simulation.now_s -= 60
     assert simulation.read() == first
-    assert [reading.power_milliwatts for reading in later] != [reading.power_milliwatts for reading in first]
+    assert [reading.figures["power_usage"] for reading in later] != [
+        reading.figures["power_usage"] for reading in first
+    ]
 
 
 def test_cards_do_not_move_in_step(simulation: Simulation) -> None:
     first, second = simulation.read()
-    assert first.cores_percent != second.cores_percent
+    assert first.figures["compute_utilization"] != second.figures["compute_utilization"]
 
 
 def test_figures_follow_the_load(simulation: Simulation) -> None:
@@ -68,17 +71,23 @@ def test_figures_follow_the_load(simulation: Simulation) -> None:
         memory_used_percent = { idle = 10, full = 60 }
         temperature_celsius = { idle = 30, full = 80 }
         power_watts = { idle = 100, full = 300 }
+        power_limit_watts = { idle = 250, full = 250 }
         load = { shape = "constant", high = 50 }
         """
     )
     assert simulation.read() == [
         Reading(
             Card(0, "SIM-0", "Simulated B"),
-            memory_total_bytes=1000 << 20,
-            memory_used_bytes=350 << 20,
-            cores_percent=50,
-            temperature_celsius=55,
-            power_milliwatts=200_000,
+            Figures(
+                memory_total=1000 << 20,
+                memory_used=350 << 20,
+                memory_utilization=35,
+                compute_utilization=50,
+                temperature=55,
+                power_usage=200_000,
+                power_limit=250_000,
+                clock_reduction_reasons=(),
+            ),
         )
     ]
 
@@ -86,22 +95,31 @@ def test_figures_follow_the_load(simulation: Simulation) -> None:
 def test_a_figure_that_is_absent(simulation: Simulation) -> None:
     simulation.play('[card]\nabsent = { memory = "unsupported", temperature = "permission" }')
     reading = simulation.read()[0]
-    assert reading.memory_total_bytes is Reason.UNSUPPORTED
-    assert isinstance(reading.memory_used_bytes, int)
-    assert reading.temperature_celsius is Reason.PERMISSION
+    assert reading.figures["memory_total"] is Reason.UNSUPPORTED
+    assert isinstance(reading.figures["memory_used"], int)
+    assert reading.figures["temperature"] is Reason.PERMISSION
+
+
+def test_clocks_are_reduced_in_their_window(simulation: Simulation) -> None:
+    simulation.play(
+        '[card]\nclock_reduction = { reasons = ["sw_power_cap"], every = "100s", at = "50s", for = "10s" }'
+    )
+    assert simulation.read()[0].figures["clock_reduction_reasons"] == ()
+    simulation.now_s = 1055.0
+    assert simulation.read()[0].figures["clock_reduction_reasons"] == ("sw_power_cap",)
 
 
 def test_a_card_is_lost_in_its_window_and_comes_back(simulation: Simulation) -> None:
     simulation.play('[[cards]]\nlost = { every = "100s", at = "50s", for = "10s" }')
-    assert isinstance(simulation.read()[0].power_milliwatts, int)
+    assert isinstance(simulation.read()[0].figures["power_usage"], int)
     simulation.now_s = 1055.0
     lost, other = simulation.read()
     assert lost == Reading.unreadable(
         Card(0, "SIM-0", "Simulated Accelerator 80GB"), Reason.LOST, "lost: the scenario says so"
     )
-    assert isinstance(other.power_milliwatts, int)
+    assert isinstance(other.figures["power_usage"], int)
     simulation.now_s = 1060.0
-    assert isinstance(simulation.read()[0].power_milliwatts, int)
+    assert isinstance(simulation.read()[0].figures["power_usage"], int)
 
 
 def test_a_card_that_was_never_read_has_no_identity(simulation: Simulation) -> None:
@@ -121,7 +139,7 @@ def test_an_unhealthy_card_has_its_figures(simulation: Simulation) -> None:
     simulation.play('[[cards]]\nunhealthy = { reason = "too many errors" }')
     sick, well = simulation.read()
     assert sick.unhealthy_reason == "too many errors"
-    assert isinstance(sick.power_milliwatts, int)
+    assert isinstance(sick.figures["power_usage"], int)
     assert well.unhealthy_reason is None
 
 

@@ -10,6 +10,7 @@ from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
 from devicemanager.node.conversation import Conversation, Patience, Phase, card_deadline_s
 from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read
+from tests import devices
 
 
 def announced(index: int) -> Announced:
@@ -91,7 +92,7 @@ def test_each_phase_has_its_patience() -> None:
 
 def test_the_first_figure_of_a_card_in_a_process_may_take_longer() -> None:
     """F11."""
-    well = Read(Reading(Card(0, "GPU"), 8, 4, 5, 40, 1000))
+    well = Read(devices.reading(Card(0, "GPU")))
     talk = after(HELLO, BEGIN, announced(0))
     assert talk.first_touch
     talk = after(HELLO, BEGIN, announced(0), well, announced(1))

@@ -12,6 +12,7 @@ from devicemanager.node.record import Record, Setback
 from devicemanager.node.round import Round
 from devicemanager.node.suspects import Suspects
 from devicemanager.rules.freshness import is_stale
+from tests import devices
 from tests.timing import FakeClock
 
 PERIOD_S = 15.0
@@ -29,7 +30,7 @@ class Desk:
         self.record = Record(PERIOD_S, self.holder, self.suspects, self.clock, log)
 
     def tick(self, *indexes: int) -> Round:
-        readings = {i: Reading(Card(i, f"GPU-{i}"), 80 << 30, 1 << 30, 5, 40, 90_000) for i in indexes}
+        readings = {i: devices.reading(Card(i, f"GPU-{i}")) for i in indexes}
         return Round(self.clock.monotonic_s, self.clock.wall, readings)
 
     def good(self, *indexes: int) -> None:

@@ -9,12 +9,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient
 
-from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Sample
+from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Sample
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.holder import Holder
 from devicemanager.node.server import ClientPolicy, build_app, progress_check, verdict_check
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check
+from tests import devices
 from tests.timing import FakeClock
 from tests.tls_peers import Logged, authority, cas, client, connected, server_identity
 
@@ -73,7 +74,7 @@ def start(aiohttp_client: AiohttpClient, holder: Holder, clock: FakeClock) -> St
 
 
 def sample(clock: FakeClock, used: int = 1) -> Sample:
-    reading = Reading(Card(0, "GPU-0", "NVIDIA H100", "0000:01:00.0"), 80 << 30, used << 30, 7, 40, 100_000)
+    reading = devices.reading(Card(0, "GPU-0", "NVIDIA H100", "0000:01:00.0"), memory_used=used << 30)
     return Sample(clock.now(), clock.monotonic(), 0.01, (reading,))
 
 

@@ -15,7 +15,7 @@ def accused(*indexes: int, period_s: float = 15.0) -> Suspects:
 def test_a_suspect_is_skipped_and_listed_with_its_reason() -> None:
     suspects = accused(5, 3)
     assert [suspect.card.index for suspect in suspects.skipped] == [3, 5]
-    assert suspects.skipped[0].reading.power_milliwatts is Reason.TIMEOUT
+    assert suspects.skipped[0].reading.figures["power_usage"] is Reason.TIMEOUT
     assert suspects.skipped[0].reading.unhealthy_reason == "did not answer"
 
 

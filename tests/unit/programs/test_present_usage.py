@@ -14,10 +14,17 @@ from devicemanager.model.usage import (
     UsageSample,
 )
 from devicemanager.programs.present_usage import usage_text
+from tests import devices
 
 NOW = datetime(2026, 8, 12, 9, 15, 4, tzinfo=UTC)
 CARD = AcceleratorUsage(
-    "GPU-1", "nvidia", 0, "H100", "Exclusive", 81920, 20480, 25, 40, Reason.UNSUPPORTED, 233, Reason.PERMISSION
+    "GPU-1",
+    "nvidia",
+    0,
+    "H100",
+    "Exclusive",
+    devices.published(temperature=Reason.UNSUPPORTED, clock_reduction_reasons=("sw_power_cap", "gpu_idle")),
+    Reason.PERMISSION,
 )
 
 
@@ -46,9 +53,9 @@ def test_figures_cards_and_sources() -> None:
         "DISK     1024 MiB\n"
         "\n"
         "CARD    MANUFACTURER   INDEX   NAME   MODE        MEMORY                     "
-        "CORES   TEMP            POWER   HEALTH\n"
+        "UTIL   TEMP            POWER   POWER-LIMIT   CLOCK-REDUCTION          HEALTH\n"
         "GPU-1   nvidia         0       H100   Exclusive   20480 / 81920 MiB (25 %)   "
-        "40 %    <unsupported>   233 W   <permission>\n"
+        "40 %   <unsupported>   233 W   700 W         sw_power_cap, gpu_idle   <permission>\n"
         "\n"
         "SOURCE                  STATE     AGE     MESSAGE\n"
         "kubelet                 ok        1m15s\n"

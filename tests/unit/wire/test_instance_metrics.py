@@ -12,6 +12,7 @@ from openapi_spec_validator import validate
 
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.figures import FIGURES
 from devicemanager.model.usage import (
     AcceleratorUsage,
     InstanceUsage,
@@ -21,9 +22,10 @@ from devicemanager.model.usage import (
     UsageSample,
 )
 from devicemanager.wire import instance_metrics
+from tests import devices
 
 CARD = "GPU-aaaa1111-0000-0000-0000-000000000001"
-WHOLE = AcceleratorUsage(CARD, "nvidia", 0, "H100", "Exclusive", 81920, 20480, 25, 40, 51, 233, unhealthy=False)
+WHOLE = AcceleratorUsage(CARD, "nvidia", 0, "H100", "Exclusive", devices.published(), unhealthy=False)
 SAMPLE = UsageSample(
     timestamp=datetime(2026, 8, 12, 9, 15, 0, 512_873, tzinfo=UTC),
     cpu_usage_nanocores=120_345_678,
@@ -84,6 +86,8 @@ def test_the_v1_body_key_by_key() -> None:
         "index": 0,
         "name": "H100",
         "mode": "Exclusive",
+        "powerLimitWatts": 700,
+        "clockReductionReasons": [],
     }
 
 
@@ -99,7 +103,13 @@ def test_the_additive_keys() -> None:
 
 
 def test_an_absent_figure_is_left_out_and_its_reason_named() -> None:
-    card = replace(WHOLE, memory_usage_mib=Reason.UNSUPPORTED, unhealthy=Reason.TIMEOUT, name=None, index=None)
+    card = replace(
+        WHOLE,
+        figures=devices.published(memory_used=Reason.UNSUPPORTED),
+        unhealthy=Reason.TIMEOUT,
+        name=None,
+        index=None,
+    )
     sample = replace(
         SAMPLE, cpu_usage_nanocores=Reason.NOT_YET, rootfs_used_mib=Reason.NOT_REPORTED, accelerators=(card,)
     )
@@ -113,7 +123,7 @@ def test_an_absent_figure_is_left_out_and_its_reason_named() -> None:
 
 
 def test_a_measured_zero_is_written() -> None:
-    idle = replace(WHOLE, memory_usage_mib=0, memory_utilization_percent=0, cores_utilization_percent=0)
+    idle = replace(WHOLE, figures=devices.published(memory_used=0, memory_utilization=0, compute_utilization=0))
     sample = replace(SAMPLE, cpu_usage_nanocores=0, accelerators=(idle,))
     document = written(replace(USAGE, sample=sample))["sample"]
     assert document["cpuUsageNanoCores"] == 0
@@ -169,7 +179,11 @@ class TestParse:
         assert usage.sample is not None
         assert usage.sample.memory_working_set_mib is Reason.NOT_REPORTED
         (card,) = usage.sample.accelerators
-        assert (card.memory_mib, card.memory_usage_mib, card.unhealthy) == (81920, Reason.NOT_REPORTED, False)
+        assert (card.figures["memory_total"], card.figures["memory_used"], card.unhealthy) == (
+            81920,
+            Reason.NOT_REPORTED,
+            False,
+        )
 
     def test_words_of_a_newer_server_do_not_break_it(self) -> None:
         document = written()
@@ -261,7 +275,7 @@ class TestPage:
         schemas: Any = instance_metrics.schemas()
         for part in ("Metadata", "Sample", "Accelerator", "ResourceSums", "Source"):
             keys = schemas[f"ai.gpustack.worker.v1.{part}"]["properties"].keys()
-            assert keys - {"accelerators"} <= explained
+            assert keys - {"accelerators"} - {spec.sample_key for spec in FIGURES} <= explained
 
     def test_every_word_is_named(self) -> None:
         for word in (*Reason, *SourceState, *CollectorState):
