@@ -3,6 +3,7 @@
 #   device managers   --build-arg EXTRAS=nvidia
 #   worker            --build-arg EXTRAS=worker
 #   both (default)    --build-arg EXTRAS=nvidia,worker
+#   people            --build-arg EXTRAS=cli, which can read kubeconfigs
 ARG PYTHON=3.13-slim-bookworm
 
 FROM python:${PYTHON} AS build

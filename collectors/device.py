@@ -189,7 +189,8 @@ class Device:
         """
         uuid = _text(self._attempt(self._library.uuid)[0])
         before = self.identity
-        same = before if uuid is not None and uuid == before.id else Card(self.index)
+        same = before if uuid is not None and uuid == before.id else Card(self.index, uuid)
+        self.identity = same  # also of a device that is lost before it has said the rest
         name = same.name or _text(self._attempt(self._library.name)[0])
         address = same.pci_bus_id or _address(self._attempt(self._library.pci_address)[0])
         self.identity = Card(self.index, uuid, name, address)

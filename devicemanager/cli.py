@@ -15,16 +15,22 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Final
 
+import structlog
+
 from devicemanager import __version__, logs, streams
 from devicemanager.errors import OutputError, SettingsError
-from devicemanager.settings.flags import Settings, with_flags
-from devicemanager.settings.node import LogSettings, from_process
+from devicemanager.settings.flags import Settings, effective, with_flags
+from devicemanager.settings.output import LogSettings
+from devicemanager.settings.process import from_process
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 EXIT_READER_LEFT: Final = 128 + signal.SIGPIPE
+
+_EXTRAS: Final = {"kubernetes": "cli"}
+"""Packages that are not in the extra of every command that may need them, and the extra they are in."""
 
 _LEFT_OVER_S: Final = 1
 """For threads after everything has ended; one that hangs in a file system would keep the process for ever."""
@@ -46,7 +52,7 @@ class Command:
     summary: str
     settings: str
     run: str
-    rules: str = "devicemanager.settings.flags:no_rules"
+    rules: str = "devicemanager.settings.loading:no_rules"
     extra: str | None = None
     serves: bool = False
 
@@ -62,32 +68,32 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "monitor": Command(
         "Read every card once and print the figures.",
         "devicemanager.settings.node:MonitorSettings",
-        "devicemanager.programs.look:monitor",
+        "devicemanager.programs.inspect:monitor",
         "devicemanager.programs.hardware:rules",
     ),
     "detect": Command(
         "Print what accelerators there are: on the PCI bus, and as their library knows them.",
         "devicemanager.settings.node:DetectSettings",
-        "devicemanager.programs.look:detect",
+        "devicemanager.programs.inspect:detect",
         "devicemanager.programs.hardware:rules_for_a_name",
     ),
     "snapshot": Command(
         "Print what a running device manager serves.",
         "devicemanager.settings.node:SnapshotSettings",
-        "devicemanager.programs.look:served",
+        "devicemanager.programs.inspect:served",
     ),
     "worker": Command(
         "Serve each Instance's current sample as an aggregated Kubernetes API.",
         "devicemanager.settings.worker:WorkerSettings",
-        "devicemanager.worker.program:run",
+        "devicemanager.programs.worker:run",
         extra="worker",
         serves=True,
     ),
     "instance-metrics": Command(
         "Print what one Instance uses now.",
         "devicemanager.settings.instance_metrics:InstanceMetricsSettings",
-        "devicemanager.programs.instance_look:look",
-        extra="worker",
+        "devicemanager.programs.instance_metrics:run",
+        extra="cli",
     ),
     "demo": Command(
         "Show the whole chain on this machine, without a cluster or an accelerator.",
@@ -118,10 +124,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _answer(given: Sequence[str]) -> int:
     name, rest = (given[0], given[1:]) if given else ("", [])
     if name in {"version", "--version"}:
-        streams.say(f"devicemanager {__version__}")
+        streams.print_answer(f"devicemanager {__version__}")
         return EXIT_OK
     if name in {"help", "-h", "--help"}:
-        streams.say(_overview())
+        streams.print_answer(_overview())
         return EXIT_OK
     if not name:
         print(_overview(), file=sys.stderr)
@@ -140,7 +146,8 @@ def _answer(given: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         if command.extra is None or (error.name or "").startswith(("devicemanager", "collectors")):
             raise
-        needed = f"pip install 'accelerator-device-manager[{command.extra}]'"
+        extra = _EXTRAS.get(error.name or "", command.extra)
+        needed = f"pip install 'accelerator-device-manager[{extra}]'"
         print(f"{program}: the Python package {error.name} is not installed: {needed}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
@@ -152,11 +159,14 @@ def _start(program: str, command: Command, arguments: Sequence[str]) -> int:
     if not {"-h", "--help"}.isdisjoint(arguments):
         from devicemanager.settings.usage import help_text
 
-        streams.say(help_text(program, command.summary, model))
+        streams.print_answer(help_text(program, command.summary, model))
         return EXIT_OK
     settings = from_process(model, arguments, resolve_name(command.rules))
     if isinstance(settings, LogSettings):
         logs.configure(settings.log_format, settings.log_level, sys.stdout if command.serves else sys.stderr)
+        if command.serves:
+            log = structlog.get_logger()
+            log.info("program_started", program=program, version=__version__, settings=effective(settings))
     try:
         return _run(command, settings)
     except SettingsError as error:

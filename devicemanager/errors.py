@@ -17,7 +17,7 @@ they appear (``raise … from``); none of ours derives from a foreign class.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from devicemanager.model.accelerator import CollectorState
 
@@ -105,6 +105,17 @@ class FetchError(DeviceManagerError):
         self.reason = reason
         self.object_name = object_name
         self.lasting = lasting
+
+    def again(self) -> Self:
+        """The same error for another task to raise: one object raised in many collects all their tracebacks."""
+        return type(self)(
+            self.state,
+            self.message,
+            status=self.status,
+            reason=self.reason,
+            object_name=self.object_name,
+            lasting=self.lasting,
+        )
 
     def says_missing(self, name: str) -> bool:
         """Whether this is the API server's word that the object of this name does not exist.

@@ -14,7 +14,7 @@ from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import EventDict, Processor, WrappedLogger
 from typing_extensions import override
 
-from devicemanager.settings.node import LogFormat, LogLevel
+from devicemanager.settings.output import LogFormat, LogLevel
 
 _LEVELS: Final = {
     LogLevel.DEBUG: logging.DEBUG,

@@ -34,7 +34,7 @@ def replace_what_cannot_be_encoded() -> None:
             stream.reconfigure(errors="replace")
 
 
-def say(text: str) -> None:
+def print_answer(text: str) -> None:
     """Write an answer to standard output, all of it, with a line break.
 
     Raises:

@@ -26,12 +26,12 @@ def settings(model: type[Settings]) -> list[str]:
 
 
 def _setting(setting: Setting) -> str:
-    about = setting.about
-    short = f"`-{about.short}`, " if about.short else ""
-    value = f"`{about.value}`".replace("|", "\\|") if about.value else "switch"
-    default = setting.default if about.default else f"`{setting.default}`" if setting.default else ""
+    spec = setting.spec
+    short = f"`-{spec.short}`, " if spec.short else ""
+    value = f"`{spec.value}`".replace("|", "\\|") if spec.value else "switch"
+    default = setting.default if spec.default else f"`{setting.default}`" if setting.default else ""
     variables = ", ".join(f"`{name}`" for name in setting.variables)
-    return f"| {short}`{setting.flag}` | {variables} | {value} | {default} | {about.help} |"
+    return f"| {short}`{setting.flag}` | {variables} | {value} | {default} | {spec.help} |"
 
 
 def meanings() -> list[str]:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from devicemanager.model.accelerator import CollectorState, Figure, Reason
 from devicemanager.model.figures import Figures
-from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceReport, SourceState, UsageSample
+from devicemanager.model.usage import AcceleratorUsage, SourceReport, SourceState, UsageSample, WorkloadUsage
 
 WIDEST: Final = 110
 """Columns; on wider terminals lines of figures get hard to follow."""
@@ -48,7 +48,7 @@ class View:
     """
 
     title: str
-    usage: InstanceUsage | None = None
+    usage: WorkloadUsage | None = None
     problem: str = ""
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from devicemanager.errors import DeviceManagerError, excerpt
 
-_LISTENING: Final = frozenset({"server_listening", "worker_listening"})
 _START_DEADLINE_S: Final = 30.0
 _STOP_DEADLINE_S: Final = 8.0
 _LINES_KEPT: Final = 50
@@ -120,7 +119,7 @@ class Program:
             event: Any = json.loads(line)
         except ValueError:
             return
-        if isinstance(event, dict) and event.get("event") in _LISTENING and not self._address.done():
+        if isinstance(event, dict) and event.get("event") == "server_listening" and not self._address.done():
             self._address.set_result((str(event["address"]), int(event["port"])))
 
     def _log_tail(self) -> str:

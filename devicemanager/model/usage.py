@@ -1,4 +1,4 @@
-"""What one Instance uses at one moment, and what was asked to find out."""
+"""What one workload uses at one moment, and what was asked to find out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -230,7 +230,7 @@ class AcceleratorUsage:
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """One moment of one Instance.
+    """One moment of one workload.
 
     Attributes:
         timestamp: The oldest block used; the time of the read when no block was.
@@ -251,12 +251,12 @@ class UsageSample:
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceUsage:
-    """An Instance with its sample: the whole answer.
+class WorkloadUsage:
+    """A workload with its sample: the whole answer.
 
     Attributes:
-        created_at: When the Instance was created; None where unknown.
-        labels: The Instance's own labels.
+        created_at: When its object was created; None where unknown.
+        labels: The object's own labels.
         node_name: Where its pod runs.
     """
 

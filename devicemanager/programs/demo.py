@@ -16,8 +16,9 @@ from devicemanager.demo.fixtures import INSTANCES, NAMESPACE
 from devicemanager.demo.live import Frame, View
 from devicemanager.demo.processes import DemoError
 from devicemanager.programs.present import document
-from devicemanager.settings.demo import DemoSettings, environment_of_children
-from devicemanager.settings.node import Output
+from devicemanager.settings.demo import DemoSettings
+from devicemanager.settings.output import Output
+from devicemanager.settings.process import environment_of_children
 from devicemanager.wire import instance_metrics
 
 _REFRESH_S: Final = 1.0

@@ -14,7 +14,7 @@ from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import PeerSnapshot, SnapshotCard
 from devicemanager.rules import freshness
 from devicemanager.rules.duration import format_duration
-from devicemanager.settings.node import Output
+from devicemanager.settings.output import Output
 
 _GAP: Final = "   "
 _NARROW_GAP: Final = "  "

@@ -5,7 +5,7 @@ from typing import Final
 
 from devicemanager.model.figures import Figure
 from devicemanager.model.reasons import Reason
-from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceReport, UsageSample
+from devicemanager.model.usage import AcceleratorUsage, SourceReport, UsageSample, WorkloadUsage
 from devicemanager.programs.present import (
     EXTRA_COLUMNS,
     FIGURE_COLUMNS,
@@ -32,7 +32,7 @@ _DISPENSABLE: Final = (*EXTRA_COLUMNS, "NAME", "MANUFACTURER", "INDEX")
 _SOURCE_COLUMNS: Final = ("SOURCE", "STATE", "AGE", "MESSAGE")
 
 
-def usage_text(usage: InstanceUsage, now: datetime, width: int | None = None) -> str:
+def usage_text(usage: WorkloadUsage, now: datetime, width: int | None = None) -> str:
     """The figures against their limits, a table of the cards, and a table of the sources.
 
     Args:

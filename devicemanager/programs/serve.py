@@ -1,6 +1,5 @@
 """The device manager, put together: `devicemanager serve`."""
 
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -9,13 +8,12 @@ from devicemanager.clock import SystemClock
 from devicemanager.node import server
 from devicemanager.node.exposition import Exposition
 from devicemanager.programs import hardware
+from devicemanager.programs.server_identity import server_identity
 from devicemanager.serving import descriptors, probes
-from devicemanager.serving.lifecycle import serve_until_told
+from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.limits import KIB, MIB, Limits, VerifiedLimits
 from devicemanager.serving.listener import Listener
-from devicemanager.settings.node import ServerSettings, ServeSettings
-from devicemanager.tls import identity as tls
-from devicemanager.tls.material import Pair, PairFiles
+from devicemanager.settings.node import ServeSettings
 
 STUCK_AFTER_S: Final = 10.0
 STUCK_AFTER_PERIODS: Final = 1.5
@@ -35,7 +33,7 @@ log = structlog.get_logger()
 async def serve(settings: ServeSettings) -> int:
     """Serve until told to stop. Returns the exit code."""
     clock = SystemClock()
-    identity = await _identity(settings, settings.client_ca_file)
+    identity = await server_identity(settings, settings.client_ca_file, clock, log)
     holder, supervisor = hardware.supervised(settings, settings.monitor_period)
     shutdown = probes.Shutdown()
     stuck_after_s = max(STUCK_AFTER_S, STUCK_AFTER_PERIODS * settings.monitor_period)
@@ -65,25 +63,10 @@ async def serve(settings: ServeSettings) -> int:
     )
     if settings.allow_anonymous:
         log.warning("anonymous_access_allowed", address=settings.address)
-    return await serve_until_told(
-        listener,
-        {
-            "supervisor": supervisor.run,
-            "certificates": identity.follow,
-            "container": hardware.container_watch(settings, holder).run,
-        },
-        shutdown,
-        drain_s=settings.shutdown_timeout,
-        log=log,
-    )
-
-
-async def _identity(settings: ServerSettings, client_cas: Path | None) -> tls.ServerIdentity:
-    """Who a server is: the pair in its directory, or one made now; and whose clients it believes."""
-    pair: Pair | PairFiles
-    if settings.cert_dir is not None:
-        pair = PairFiles.in_directory(settings.cert_dir)
-    else:
-        pair = await tls.self_signed_pair(settings.san)
-        log.info("self_signed_certificate_made", not_after=pair.not_after.isoformat())
-    return tls.ServerIdentity(pair, client_cas, clock=SystemClock(), log=log)
+    parts: dict[str, Part] = {
+        "supervisor": supervisor.run,
+        "certificates": identity.follow,
+        "container": hardware.container_watch(settings, holder).run,
+    }
+    running = serving(Server(listener, shutdown), parts, drain_s=settings.shutdown_timeout, log=log)
+    return await run_until_signal(running, log=log)

@@ -1,4 +1,4 @@
-"""How a serving program lives and ends: one root of all its tasks, and one way out.
+"""How a serving program runs and ends: the listener, what runs beside it, signals, and the exit code.
 
 All parts of a program run under one task group. If one of them ends by itself, the rest is of no use, and would
 serve old figures for ever: the program ends with 1, and whoever runs it starts it anew. SIGTERM and SIGINT make it
@@ -7,12 +7,14 @@ unready at once, let requests under way finish, and end it with 0.
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from devicemanager.errors import ContainerOutdatedError
+from devicemanager.errors import ContainerOutdatedError, DeviceManagerError, SettingsError
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import Shutdown
 
@@ -21,66 +23,139 @@ FAILED: Final = 1
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
+E = TypeVar("E", bound=Exception)
 
-async def serve_until_told(
-    listener: Listener,
-    parts: Mapping[str, Callable[[], Awaitable[object]]],
-    shutdown: Shutdown,
+Part: TypeAlias = Callable[[], Awaitable[object]]
+
+
+class ListenError(DeviceManagerError):
+    """An address cannot be listened on; the message says which and what can be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A program that serves.
+
+    Attributes:
+        listener: Its addresses.
+        shutdown: Makes it unready.
+    """
+
+    listener: Listener
+    shutdown: Shutdown
+
+
+@asynccontextmanager
+async def serving(
+    server: Server,
+    parts: Mapping[str, Part],
     *,
+    startup: Mapping[str, Part] | None = None,
     drain_s: float,
     log: FilteringBoundLogger,
-) -> int:
-    """Run everything until a signal asks to stop.
+) -> AsyncIterator[Server]:
+    """Listen, serve and run the parts for as long as the block runs, then drain.
 
     Args:
-        listener: Not started yet.
+        server: Its listener is not started yet.
         parts: Name -> what runs for ever beside it.
-        shutdown: Fails readiness from the signal on.
-        drain_s: How long requests under way may take after the signal.
-        log: For the beginning, the end and what went wrong.
+        startup: Name -> what runs beside it until it is done.
+        drain_s: How long requests under way may take after the block. None are waited for when something failed.
+        log: For the beginning.
 
-    Returns:
-        The exit code: 0 after a signal, 1 when the address cannot be listened on or a part ended by itself.
+    Raises:
+        ListenError: An address cannot be listened on.
+        BaseExceptionGroup: A part failed, or ended by itself.
     """
-    told: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, told.put_nowait, number)
+    listener = server.listener
     try:
         await listener.start()
     except OSError as error:
-        log.error("listen_failed", reason=error.strerror)  # noqa: TRY400 - the address is at fault, not the code
-        return FAILED
+        raise ListenError(error.strerror) from error
     for address, port in listener.addresses:
         log.info("server_listening", address=address, port=port)
-    ended_by: BaseExceptionGroup[Exception] | None = None
-    outdated: BaseExceptionGroup[ContainerOutdatedError] | None = None
     try:
         async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(listener.serve())
+            accepting = tasks.create_task(listener.serve())
             running = [tasks.create_task(_for_ever(name, part)) for name, part in parts.items()]
-            running.append(tasks.create_task(_for_ever("listener", lambda: asyncio.shield(serving))))
-            received = await told.get()
-            log.info("shutdown_started", signal=received.name)
-            shutdown.begin()
+            running.append(tasks.create_task(_for_ever("listener", lambda: asyncio.shield(accepting))))
+            running += [tasks.create_task(_once(part)) for part in (startup or {}).values()]
+            yield server
             for task in running:
                 task.cancel()
             await listener.drain(drain_s)
-    except* ContainerOutdatedError as reasons:
-        outdated = reasons
-    except* Exception as failures:  # noqa: BLE001 - the top of the program: say what ended it, then end
-        ended_by = failures
-    if ended_by is None and outdated is None:
+    except BaseException:
+        await listener.drain(0)
+        raise
+
+
+async def run_until_signal(
+    server: AbstractAsyncContextManager[Server], *, delay_s: float = 0.0, log: FilteringBoundLogger
+) -> int:
+    """Serve until SIGTERM or SIGINT.
+
+    Args:
+        server: Serves inside the block, as :func:`serving` does.
+        delay_s: How long to serve on, unready, after the signal; a second signal cuts it short.
+        log: For the end, and what went wrong.
+
+    Returns:
+        The exit code: 0 after a signal, 1 when an address cannot be listened on or a part ended by itself.
+
+    Raises:
+        SettingsError: What the person running us must change.
+        ModuleNotFoundError: A package that these settings need is not installed.
+    """
+    received: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, received.put_nowait, number)
+    code = ENDED
+    refused: list[SettingsError | ModuleNotFoundError] = []
+    try:
+        async with server as running:
+            number = await received.get()
+            log.info("shutdown_started", signal=number.name, delay_s=delay_s)
+            running.shutdown.begin()
+            running.listener.retire()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay_s):
+                    await received.get()
+    except* (SettingsError, ModuleNotFoundError) as group:
+        refused.extend(_leaves(group))
+    except* ListenError as group:
+        log.error("listen_failed", reason=_text(group))  # noqa: TRY400 - the address is at fault, not the code
+        code = FAILED
+    except* ContainerOutdatedError as group:
+        log.error("container_outdated", detail=_text(group))  # noqa: TRY400
+        code = FAILED
+    except* Exception as group:
+        log.error("program_failed", exc_info=group)  # noqa: TRY400 - what is logged is the group
+        code = FAILED
+    if refused and code == ENDED:
+        problems = [problem for error in refused if isinstance(error, SettingsError) for problem in error.problems]
+        raise SettingsError(problems) if problems else refused[0]
+    if code == ENDED:
         log.info("shutdown_complete")
-        return ENDED
-    if ended_by is not None:
-        log.error("program_failed", exc_info=ended_by)
-    if outdated is not None:
-        log.error("container_outdated", detail=str(outdated.exceptions[0]))
-    await listener.drain(0)
-    return FAILED
+    return code
 
 
-async def _for_ever(name: str, part: Callable[[], Awaitable[object]]) -> None:
+async def _for_ever(name: str, part: Part) -> None:
     await part()
     raise RuntimeError(f"{name} ended by itself")
+
+
+async def _once(part: Part) -> None:
+    await part()
+
+
+def _text(group: BaseExceptionGroup[DeviceManagerError]) -> str:
+    return "; ".join(map(str, _leaves(group)))
+
+
+def _leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,15 +1,14 @@
 """The settings of ``devicemanager demo``."""
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import AfterValidator
 from typing_extensions import override
 
-from devicemanager.settings.flags import ENVIRONMENT_PREFIX, About, Conflict
-from devicemanager.settings.node import Output, OutputSettings
+from devicemanager.settings.flags import Conflict, FlagSpec
+from devicemanager.settings.output import Output, OutputSettings
 from devicemanager.settings.values import checked, port_problem
 
 KUBECONFIG_HEADER: Final = "# Written by devicemanager demo, for a stand-in cluster that ends with it.\n"
@@ -38,13 +37,13 @@ def is_ours(path: Path) -> bool:
 class DemoSettings(OutputSettings):
     """`devicemanager demo`: the whole chain on one machine."""
 
-    once: Annotated[bool, About("Print one sample of each Instance as soon as everything answers, and end.")] = (
+    once: Annotated[bool, FlagSpec("Print one sample of each Instance as soon as everything answers, and end.")] = (
         False
     )
     kubeconfig: Annotated[
         Path | None,
         AfterValidator(checked(_kubeconfig_problem)),
-        About(
+        FlagSpec(
             "Write a kubeconfig for the stand-in cluster there once everything answers; it is removed at the end.",
             "PATH",
             default="one in a temporary directory",
@@ -53,7 +52,7 @@ class DemoSettings(OutputSettings):
     port: Annotated[
         int,
         AfterValidator(checked(port_problem)),
-        About("TCP port of the stand-in cluster on 127.0.0.1; 0 takes any free one.", "PORT"),
+        FlagSpec("TCP port of the stand-in cluster on 127.0.0.1; 0 takes any free one.", "PORT"),
     ] = 0
 
     @override
@@ -66,12 +65,3 @@ class DemoSettings(OutputSettings):
                 ("once", "kubeconfig"),
                 "--kubeconfig: the cluster ends with --once, so nothing would be there to ask; drop one of them",
             )
-
-
-def environment_of_children() -> Mapping[str, str]:
-    """This process's environment without our own settings: the demo's programs get theirs as flags."""
-    return {
-        name: value
-        for name, value in os.environ.items()  # noqa: TID251 - to be handed on, not to be read
-        if not name.startswith(ENVIRONMENT_PREFIX) and name != "KUBECONFIG"
-    }

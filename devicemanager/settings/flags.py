@@ -1,31 +1,25 @@
 """How one definition of a setting becomes a flag, an environment variable, a line of a file and a line of help.
 
 A program's settings are one frozen pydantic model, in a module beside this one. Each field is described once, by
-an :class:`About` in its annotation; everything a person sees is derived here. The value is taken from the first of
-flag, environment, file and default that gives one, and every problem is found before any is reported.
-
-Nothing here reads the environment: it is handed in.
+a :class:`FlagSpec` in its annotation; everything a person sees follows from it.
 """
 
-import difflib
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Final, NamedTuple, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from devicemanager.errors import SettingsError, excerpt
 from devicemanager.rules.duration import format_duration
-from devicemanager.settings.values import PORT_PROBLEM
 
 ENVIRONMENT_PREFIX: Final = "DEVICEMANAGER_"
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class FlagSpec:
     """What a person must know of one setting.
 
     Attributes:
@@ -64,15 +58,12 @@ class Settings(BaseModel):
 
     config: Annotated[
         Path | None,
-        About("YAML file with settings, keyed by their flags' names without the dashes in front.", "PATH"),
+        FlagSpec("YAML file with settings, keyed by their flags' names without the dashes in front.", "PATH"),
     ] = None
 
     def conflicts(self) -> Iterator[Conflict]:
         """Rules between settings that these break. Each part of a program's settings adds its own."""
         return iter(())
-
-
-S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +72,14 @@ class Setting:
 
     Attributes:
         name: The field of the model.
-        about: Its description.
+        spec: Its description.
         switch: True when the flag stands alone or takes ``=true`` and ``=false``.
         many: True when the flag may be repeated and takes several values separated by commas.
         default: As the documentation spells it; empty when there is none.
     """
 
     name: str
-    about: About
+    spec: FlagSpec
     switch: bool
     many: bool
     default: str
@@ -101,14 +92,14 @@ class Setting:
     @property
     def flag(self) -> str:
         """As typed: ``--secure-port``; a positional argument is named in capitals."""
-        return self.name.upper() if self.about.positional else f"--{self.key}"
+        return self.name.upper() if self.spec.positional else f"--{self.key}"
 
     @property
     def variables(self) -> tuple[str, ...]:
         """Environment variables that give it, the first that is set and not empty counting."""
-        if self.about.positional:
+        if self.spec.positional:
             return ()
-        return (ENVIRONMENT_PREFIX + self.name.upper(), *self.about.also_from)
+        return (ENVIRONMENT_PREFIX + self.name.upper(), *self.spec.also_from)
 
 
 def settings_of(model: type[Settings]) -> tuple[Setting, ...]:
@@ -122,24 +113,24 @@ def settings_of(model: type[Settings]) -> tuple[Setting, ...]:
 
 
 def _setting(name: str, annotation: object, metadata: Iterable[object], default: object) -> Setting:
-    about = next(item for item in metadata if isinstance(item, About))
+    spec = next(item for item in metadata if isinstance(item, FlagSpec))
     types_of_value = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     return Setting(
         name=name,
-        about=about,
+        spec=spec,
         switch=bool in types_of_value,
         many=any(get_origin(item) is tuple for item in types_of_value),
-        default=about.default or _spell(default, about),
+        default=spec.default or _spell(default, spec),
     )
 
 
-def _spell(default: object, about: About) -> str:
+def _spell(default: object, spec: FlagSpec) -> str:
     match default:
         case bool():
             return str(default).lower()
         case StrEnum():
             return default.value
-        case float() if about.value == "DURATION":
+        case float() if spec.value == "DURATION":
             return format_duration(default)
         case str() | int() | Path():
             return str(default)
@@ -149,55 +140,10 @@ def _spell(default: object, about: About) -> str:
             return ""
 
 
-class Given(NamedTuple):
-    """A value somebody gave, and how they would recognise it: ``--secure-port=0``."""
-
-    value: object
-    origin: str
-
-
-@dataclass(slots=True)
-class _Collected:
-    """What one source gave, and what was wrong with it."""
-
-    values: dict[str, Given] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    unreadable: bool = False
-
-
-Rules: TypeAlias = Callable[[Any], Iterable[Conflict]]
-"""Finds what is wrong between settings that are valid one by one; gets them all."""
-
-
-def no_rules(_settings: Settings) -> Iterable[Conflict]:
-    """For programs without rules beyond those of their settings."""
-    return ()
-
-
-def load(model: type[S], arguments: Sequence[str], environment: Mapping[str, str], rules: Rules = no_rules) -> S:
-    """Settings from flags, environment, file and defaults, in that order.
-
-    Args:
-        model: The program's settings.
-        arguments: What follows the program's name on the command line.
-        environment: The process's variables.
-        rules: What to ask beside the model's own rules; they are for what the settings cannot know by themselves.
-
-    Raises:
-        SettingsError: With every problem of every source.
-    """
-    settings = settings_of(model)
-    from_flags = _read_arguments(settings, arguments)
-    from_environment = _read_environment(settings, environment)
-    path = from_flags.values.get("config") or from_environment.values.get("config")
-    from_file = _read_file(settings, Path(str(path.value))) if path is not None else _Collected()
-    given = {**from_file.values, **from_environment.values, **from_flags.values}
-    problems = [*from_flags.problems, *from_file.problems]
-    loaded, invalid = _validate(model, settings, given, None if from_file.unreadable else rules)
-    problems += invalid
-    if problems or loaded is None:
-        raise SettingsError(problems)
-    return loaded
+def effective(settings: Settings) -> dict[str, str]:
+    """What the settings came to, spelled as for a file; those without a value are left out."""
+    spelled = ((s.key, _spell(getattr(settings, s.name), s.spec)) for s in settings_of(type(settings)))
+    return {key: value for key, value in spelled if value}
 
 
 def with_flags(settings: Settings, problems: Iterable[str]) -> list[str]:
@@ -213,129 +159,3 @@ def with_flags(settings: Settings, problems: Iterable[str]) -> list[str]:
         )
         for problem in problems
     ]
-
-
-def _read_arguments(settings: Sequence[Setting], arguments: Sequence[str]) -> _Collected:
-    """Tokens as Kubernetes programs take them: ``--flag value``, ``--flag=value``, ``--switch``, ``-o value``."""
-    by_flag = {setting.flag: setting for setting in settings if not setting.about.positional}
-    by_flag |= {f"-{setting.about.short}": setting for setting in settings if setting.about.short}
-    positional = [setting for setting in settings if setting.about.positional]
-    found = _Collected()
-    rest = list(arguments)
-    while rest:
-        token = rest.pop(0)
-        flag, equals, text = token.partition("=")
-        if not token.startswith("-"):
-            if positional:
-                setting = positional.pop(0)
-                found.values[setting.name] = Given(token, setting.flag)
-            else:
-                found.problems.append(f"{excerpt(token)}: unexpected argument")
-        elif (known := by_flag.get(flag)) is None:
-            found.problems.append(f"{excerpt(flag)}: unknown flag{_suggestion(flag, by_flag)}")
-        elif known.switch and not equals:
-            found.values[known.name] = Given("true", flag)
-        elif not equals and (not rest or rest[0].startswith("--")):
-            found.problems.append(f"{flag}: needs a value ({known.about.value})")
-        else:
-            _add(found, known, text if equals else rest.pop(0), flag)
-    return found
-
-
-def _add(found: _Collected, setting: Setting, text: str, flag: str) -> None:
-    before = found.values.get(setting.name)
-    if setting.many and before is not None:
-        text = f"{before.value},{text}"
-    found.values[setting.name] = Given(text, f"{flag}={excerpt(text)}")
-
-
-def _read_environment(settings: Sequence[Setting], environment: Mapping[str, str]) -> _Collected:
-    found = _Collected()
-    for setting in settings:
-        name = next((name for name in setting.variables if environment.get(name)), None)
-        if name is not None:
-            found.values[setting.name] = Given(environment[name], f"{name}={excerpt(environment[name])}")
-    return found
-
-
-def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
-    import yaml  # a process that is given no file does not pay for it
-
-    found = _Collected()
-    try:
-        # Scalars stay text, as flags and variables are: no node called 0123 becomes the number 83.
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - builds no objects
-    except (OSError, UnicodeDecodeError) as error:
-        return _unreadable(path, f"cannot be read: {getattr(error, 'strerror', None) or error}")
-    except yaml.YAMLError as error:
-        return _unreadable(path, f"is not YAML: {excerpt(str(error))}")
-    if not document:
-        return found
-    if not isinstance(document, dict):
-        return _unreadable(path, "must be a mapping of settings")
-    by_key = {s.key: s for s in settings if s.name != "config" and not s.about.positional}
-    for key, value in document.items():
-        if (setting := by_key.get(str(key))) is None:
-            found.problems.append(f"{path}: {excerpt(str(key))}: unknown setting{_suggestion(str(key), by_key)}")
-        elif value:
-            found.values[setting.name] = Given(value, f"{path}: {setting.key}: {excerpt(str(value))}")
-    return found
-
-
-def _unreadable(path: Path, why: str) -> _Collected:
-    return _Collected(problems=[f"--config={path}: {why}"], unreadable=True)
-
-
-def _suggestion(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-def _validate(
-    model: type[S], settings: Sequence[Setting], given: Mapping[str, Given], rules: Rules | None
-) -> tuple[S | None, Sequence[str]]:
-    """The settings and the problems. Rules between settings are tried also where single settings are invalid.
-
-    For that the invalid ones fall back to their defaults, and rules that concern them stay silent. None tries none:
-    a file that could not be read may hold what a rule would miss.
-    """
-    values = {name: item.value for name, item in given.items()}
-    problems: list[str] = []
-    invalid: set[str] = set()
-    try:
-        loaded = model.model_validate(values)
-    except ValidationError as error:
-        found = {str(item["loc"][0]): item for item in reversed(error.errors(include_url=False))}
-        invalid = set(found)
-        for setting in settings:
-            if setting.name in found:
-                origin = given[setting.name].origin if setting.name in given else setting.flag
-                problems.append(f"{origin}: {_reason(found[setting.name], setting)}")
-        try:
-            loaded = model.model_validate({name: value for name, value in values.items() if name not in invalid})
-        except ValidationError:  # one without a default is missing: nothing can be said about the rest together
-            return None, problems
-    conflicts = [] if rules is None else [*loaded.conflicts(), *rules(loaded)]
-    problems += [message for names, message in conflicts if invalid.isdisjoint(names)]
-    return loaded, problems
-
-
-def _reason(error: Mapping[str, Any], setting: Setting) -> str:
-    match error["type"]:
-        case "missing":
-            return "is required"
-        case "value_error":
-            return str(error["ctx"]["error"])
-        case "enum" | "literal_error":
-            return f"must be one of {str(error['ctx']['expected']).replace(' or ', ', ')}".replace("'", "")
-        case kind if kind.startswith("int_"):
-            return PORT_PROBLEM if setting.about.value == "PORT" else "must be a whole number"
-        case kind if kind.startswith("float_"):
-            return "must be a number"
-        case kind if kind.startswith("bool_"):
-            return "must be true or false"
-        case kind if kind.startswith(("string_", "path_")):
-            return "must be text"
-        case _:
-            message = str(error["msg"])
-            return message[:1].lower() + message[1:]

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BeforeValidator
 from typing_extensions import override
 
-from devicemanager.settings.flags import About, Conflict, Settings
+from devicemanager.settings.flags import Conflict, FlagSpec, Settings
 from devicemanager.settings.values import ExistingFile, Seconds, between, checked, names
 from devicemanager.wire.nodes import AddressType
 
@@ -36,7 +36,7 @@ class KubeletSettings(Settings):
 
     kubelet_mode: Annotated[
         KubeletMode,
-        About(
+        FlagSpec(
             "How to reach kubelets: proxy goes through the API server and needs the right to nodes/proxy; "
             "direct goes to each node's address and needs nodes and nodes/stats.",
             "proxy|direct",
@@ -46,11 +46,11 @@ class KubeletSettings(Settings):
         tuple[AddressType, ...],
         BeforeValidator(names),
         AfterValidator(checked(lambda value: None if value else "must name at least one type")),
-        About("Types of a Node's addresses, the first that it has is dialled; direct mode only.", "TYPE,..."),
+        FlagSpec("Types of a Node's addresses, the first that it has is dialled; direct mode only.", "TYPE,..."),
     ] = (AddressType.INTERNAL_IP, AddressType.HOSTNAME, AddressType.EXTERNAL_IP)
     kubelet_certificate_authority: Annotated[
         ExistingFile,
-        About(
+        FlagSpec(
             "Certificates of the authorities that kubelets' certificates come from, followed while running; direct "
             "mode only.",
             "PATH",
@@ -60,7 +60,7 @@ class KubeletSettings(Settings):
     kubelet_server_name: Annotated[
         str | None,
         AfterValidator(checked(_server_name_problem)),
-        About(
+        FlagSpec(
             f"Name that a kubelet's certificate carries, in which {NODE_NAME} stands for the node's name; "
             "direct mode only.",
             "NAME",
@@ -69,7 +69,7 @@ class KubeletSettings(Settings):
     ] = None
     kubelet_insecure_skip_verify: Annotated[
         bool,
-        About(
+        FlagSpec(
             "Believe whoever answers at a node's address, and show it the worker's token; direct mode only. For "
             "kubelets whose certificates nobody signed."
         ),
@@ -77,7 +77,7 @@ class KubeletSettings(Settings):
     kubelet_max_age: Annotated[
         Seconds,
         between(0, 60),
-        About("How long a kubelet's answer is shared with later readers; 0s reads each time.", "DURATION"),
+        FlagSpec("How long a kubelet's answer is shared with later readers; 0s reads each time.", "DURATION"),
     ] = 15.0
 
     @property

@@ -1,81 +1,26 @@
-"""What every program can be told, and what those of the node can; the only place that reads the environment.
-
-Each setting is defined once: ``settings.flags`` derives flags, variables, file keys and help from these models, and
-``docs/settings.md`` is checked against them.
-"""
+"""The settings of the node's programs: what reads accelerators, serves what was read, or shows it."""
 
 import ipaddress
-import os
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from pydantic import AfterValidator
 from typing_extensions import override
 
 from devicemanager.rules.duration import format_duration
-from devicemanager.settings.flags import About, Conflict, Rules, Settings, load, no_rules
+from devicemanager.settings.flags import Conflict, FlagSpec, Settings
+from devicemanager.settings.output import LogSettings, OutputSettings
+from devicemanager.settings.server import ServerSettings
 from devicemanager.settings.values import (
-    Address,
     Directory,
-    ExistingDirectory,
     ExistingFile,
     Names,
     Seconds,
     between,
     checked,
-    port_problem,
     url_problem,
 )
-
-
-class LogFormat(StrEnum):
-    """How a line of the log looks."""
-
-    AUTO = "auto"
-    JSON = "json"
-    CONSOLE = "console"
-
-
-class LogLevel(StrEnum):
-    """The least severe events that are written."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class Output(StrEnum):
-    """What a command that answers once prints."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-
-
-class LogSettings(Settings):
-    """What is written to the log, and how."""
-
-    log_format: Annotated[
-        LogFormat,
-        About("How log lines look: auto writes for people on a terminal, else JSON.", "auto|json|console"),
-    ] = LogFormat.AUTO
-    log_level: Annotated[LogLevel, About("Least severe events to write.", "debug|info|warning|error")] = (
-        LogLevel.INFO
-    )
-
-
-class OutputSettings(LogSettings):
-    """What a command that answers once prints. What went wrong is in the answer, so that the log stays quiet."""
-
-    output: Annotated[
-        Output, About("What to print: a table for people, or the whole document.", "table|json|yaml", short="o")
-    ] = Output.TABLE
-    log_level: Annotated[
-        LogLevel, About("Least severe events to write to standard error.", "debug|info|warning|error")
-    ] = LogLevel.ERROR
 
 
 class CollectingSettings(Settings):
@@ -83,18 +28,18 @@ class CollectingSettings(Settings):
 
     manufacturer: Annotated[
         str,
-        About("Whose accelerators to read: auto finds out on the PCI bus; simulated needs no hardware.", "NAME"),
+        FlagSpec("Whose accelerators to read: auto finds out on the PCI bus; simulated needs no hardware.", "NAME"),
     ] = "auto"
-    no_pci_check: Annotated[bool, About("Do not look at the PCI bus at all; needs --manufacturer.")] = False
-    sys_root: Annotated[Directory, About("Where the host's /sys is mounted.", "PATH")] = Path("/sys")
+    no_pci_check: Annotated[bool, FlagSpec("Do not look at the PCI bus at all; needs --manufacturer.")] = False
+    sys_root: Annotated[Directory, FlagSpec("Where the host's /sys is mounted.", "PATH")] = Path("/sys")
     simulated_scenario: Annotated[
         ExistingFile,
-        About("Scenario file of the simulated cards.", "PATH", default="two cards built in"),
+        FlagSpec("Scenario file of the simulated cards.", "PATH", default="two cards built in"),
     ] = None
     card_timeout: Annotated[
         Seconds | None,
         between(0.05, 60),
-        About(
+        FlagSpec(
             "How long reading one card may take before its process is killed and the card is left out.",
             "DURATION",
             default="half the monitor period, from 500ms to 2s",
@@ -103,7 +48,7 @@ class CollectingSettings(Settings):
     open_timeout: Annotated[
         Seconds,
         between(0.1, 600),
-        About(
+        FlagSpec(
             "How long loading the manufacturer's library may take before its process is killed; the first figure "
             "of each card may take as long, up to 10s.",
             "DURATION",
@@ -111,7 +56,7 @@ class CollectingSettings(Settings):
     ] = 30.0
     node_name: Annotated[
         str | None,
-        About(
+        FlagSpec(
             "Name of the Kubernetes node, given in the snapshot.",
             "NAME",
             also_from=("KUBERNETES_NODE_NAME", "NODE_NAME"),
@@ -143,71 +88,29 @@ class DetectSettings(MonitorSettings):
     """`devicemanager detect`: what cards there are, once."""
 
 
-class ServerSettings(Settings):
-    """Where a program listens, and who it is there."""
-
-    bind_address: Annotated[
-        Address,
-        About(
-            "IP address to listen on.",
-            "ADDRESS",
-            default="127.0.0.1, or 0.0.0.0 once clients are checked or anyone may read",
-        ),
-    ] = None
-    secure_port: Annotated[
-        int,
-        AfterValidator(checked(port_problem)),
-        About("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
-    ] = 32443
-    cert_dir: Annotated[
-        ExistingDirectory,
-        About(
-            "Directory with tls.crt and tls.key, followed while running.",
-            "PATH",
-            default="a self-signed pair is made at start",
-        ),
-    ] = None
-    san: Annotated[
-        Names,
-        About("More host names and IP addresses for the self-signed certificate; may be repeated.", "NAME,..."),
-    ] = ()
-    shutdown_timeout: Annotated[
-        Seconds,
-        between(0, 300),
-        About("How long requests under way may take after a termination signal.", "DURATION"),
-    ] = 5.0
-
-    @override
-    def conflicts(self) -> Iterator[Conflict]:
-        yield from super().conflicts()
-        if self.san and self.cert_dir is not None:
-            yield Conflict(
-                ("san", "cert_dir"),
-                "--san: names the self-signed certificate and has no effect with --cert-dir; drop one of them",
-            )
-
-
 class ServeSettings(CollectingSettings, ServerSettings, LogSettings):
     """`devicemanager serve`: the device manager."""
 
     monitor_period: Annotated[
-        Seconds, between(1, 3600), About("Time from the start of one sample to the start of the next.", "DURATION")
+        Seconds,
+        between(1, 3600),
+        FlagSpec("Time from the start of one sample to the start of the next.", "DURATION"),
     ] = 15.0
     client_ca_file: Annotated[
         ExistingFile,
-        About(
+        FlagSpec(
             "Certificates of the authorities whose client certificates may read, followed while running.", "PATH"
         ),
     ] = None
     client_allowed_names: Annotated[
         Names,
-        About(
+        FlagSpec(
             "Common or alternative names that a client certificate must carry one of; may be repeated.",
             "NAME,...",
             default="any name that the client CA vouches for",
         ),
     ] = ()
-    allow_anonymous: Annotated[bool, About("Let anyone who can reach the port read the snapshot.")] = False
+    allow_anonymous: Annotated[bool, FlagSpec("Let anyone who can reach the port read the snapshot.")] = False
 
     @property
     def address(self) -> str:
@@ -250,7 +153,7 @@ class SnapshotSettings(OutputSettings):
     url: Annotated[
         str,
         AfterValidator(checked(url_problem)),
-        About(
+        FlagSpec(
             "Address of a device manager, https://HOST:PORT; /monitor/snapshot is added where it has no path.",
             "URL",
             positional=True,
@@ -258,15 +161,17 @@ class SnapshotSettings(OutputSettings):
     ]
     ca_file: Annotated[
         ExistingFile,
-        About("Certificates of the authorities to verify the server with.", "PATH", default="the system's"),
+        FlagSpec("Certificates of the authorities to verify the server with.", "PATH", default="the system's"),
     ] = None
-    cert: Annotated[ExistingFile, About("Client certificate to show, with --key.", "PATH")] = None
-    key: Annotated[ExistingFile, About("Private key of the client certificate.", "PATH")] = None
+    cert: Annotated[ExistingFile, FlagSpec("Client certificate to show, with --key.", "PATH")] = None
+    key: Annotated[ExistingFile, FlagSpec("Private key of the client certificate.", "PATH")] = None
     server_name: Annotated[
-        str | None, About("Name to verify the server's certificate for.", "NAME", default="the host of the URL")
+        str | None, FlagSpec("Name to verify the server's certificate for.", "NAME", default="the host of the URL")
     ] = None
-    insecure: Annotated[bool, About("Do not verify the server; for a look at a machine that you trust.")] = False
-    timeout: Annotated[Seconds, between(0.1, 600), About("How long the whole answer may take.", "DURATION")] = 10.0
+    insecure: Annotated[bool, FlagSpec("Do not verify the server; for a look at a machine that you trust.")] = False
+    timeout: Annotated[Seconds, between(0.1, 600), FlagSpec("How long the whole answer may take.", "DURATION")] = (
+        10.0
+    )
 
     @override
     def conflicts(self) -> Iterator[Conflict]:
@@ -275,20 +180,3 @@ class SnapshotSettings(OutputSettings):
             yield Conflict(("cert", "key"), "--cert, --key: a client certificate needs both")
         if self.insecure and self.ca_file is not None:
             yield Conflict(("insecure", "ca_file"), "--insecure: would make --ca-file pointless; drop one of them")
-
-
-S = TypeVar("S", bound=Settings)
-
-
-def from_process(model: type[S], arguments: Sequence[str], rules: Rules = no_rules) -> S:
-    """A program's settings from its arguments, this process's environment, its file and the defaults.
-
-    Args:
-        model: The program's settings.
-        arguments: What follows the program's name on the command line.
-        rules: As for :func:`devicemanager.settings.flags.load`.
-
-    Raises:
-        SettingsError: With every problem found.
-    """
-    return load(model, arguments, os.environ, rules)

@@ -15,13 +15,13 @@ def help_text(usage: str, summary: str, model: type[Settings], *, width: int = 1
         width: Columns to fill.
     """
     settings = settings_of(model)
-    arguments = [setting.flag for setting in settings if setting.about.positional]
+    arguments = [setting.flag for setting in settings if setting.spec.positional]
     lines = [f"Usage: {' '.join([usage, *arguments])} [flags]", "", *textwrap.wrap(summary, width), "", "Flags:"]
     for setting in settings:
-        short = f"-{setting.about.short}, " if setting.about.short else ""
-        value = f" {setting.about.value}" if setting.about.value and not setting.about.positional else ""
+        short = f"-{setting.spec.short}, " if setting.spec.short else ""
+        value = f" {setting.spec.value}" if setting.spec.value and not setting.spec.positional else ""
         lines.append(f"  {short}{setting.flag}{value}")
-        notes = [setting.about.help]
+        notes = [setting.spec.help]
         if setting.default and not (setting.switch and setting.default == "false"):
             notes.append(f"Default: {setting.default}.")
         if setting.variables:

@@ -7,9 +7,10 @@ from typing import Annotated, Final
 from pydantic import AfterValidator
 from typing_extensions import override
 
-from devicemanager.settings.flags import About, Conflict
+from devicemanager.settings.flags import Conflict, FlagSpec
 from devicemanager.settings.kubelet import KubeletSettings
-from devicemanager.settings.node import LogSettings, ServerSettings
+from devicemanager.settings.output import LogSettings
+from devicemanager.settings.server import ServerSettings
 from devicemanager.settings.values import (
     Address,
     ExistingDirectory,
@@ -42,17 +43,17 @@ def _service_problem(value: str | None) -> str | None:
 class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
     """`devicemanager worker`: the aggregated API server."""
 
-    bind_address: Annotated[Address, About("IP address to listen on; every caller is checked.", "ADDRESS")] = (
+    bind_address: Annotated[Address, FlagSpec("IP address to listen on; every caller is checked.", "ADDRESS")] = (
         "0.0.0.0"  # noqa: S104
     )
     secure_port: Annotated[
         int,
         AfterValidator(checked(port_problem)),
-        About("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
+        FlagSpec("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
     ] = 10250
     kubeconfig: Annotated[
         str | None,
-        About(
+        FlagSpec(
             "Kubeconfig for the API server.",
             "PATH",
             default="the pod's own service account",
@@ -62,7 +63,7 @@ class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
     api_group: Annotated[
         str,
         AfterValidator(checked(group_problem)),
-        About(
+        FlagSpec(
             "API group to serve. Beside the existing operator, which serves the default one, take another.",
             "GROUP",
         ),
@@ -70,26 +71,26 @@ class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
     service: Annotated[
         str | None,
         AfterValidator(checked(_service_problem)),
-        About(
+        FlagSpec(
             "Service that reaches this worker; the group's APIService must not point at another.",
             "NAMESPACE/NAME",
             default="the APIService is not looked at",
         ),
     ] = None
     take_over_api_service: Annotated[
-        bool, About("Serve the group even where its APIService points at another service.")
+        bool, FlagSpec("Serve the group even where its APIService points at another service.")
     ] = False
     shutdown_delay: Annotated[
         Seconds,
         between(0, 300),
-        About("How long to keep serving after a termination signal, so that clients move on first.", "DURATION"),
+        FlagSpec("How long to keep serving after a termination signal, so that clients move on first.", "DURATION"),
     ] = 0.0
-    device_manager_namespace: Annotated[str, About("Namespace of the device managers.", "NAMESPACE")] = (
+    device_manager_namespace: Annotated[str, FlagSpec("Namespace of the device managers.", "NAMESPACE")] = (
         "gpustack-system"
     )
     device_manager_ca_file: Annotated[
         ExistingFile,
-        About(
+        FlagSpec(
             "Certificates of the authorities that device managers' certificates come from, followed while running.",
             "PATH",
             default="device managers are not read",
@@ -97,25 +98,27 @@ class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
     ] = None
     device_manager_client_cert_dir: Annotated[
         ExistingDirectory,
-        About("Directory with tls.crt and tls.key to show to device managers, followed while running.", "PATH"),
+        FlagSpec("Directory with tls.crt and tls.key to show to device managers, followed while running.", "PATH"),
     ] = None
     device_manager_server_name: Annotated[
         str | None,
-        About("Name that device managers' certificates carry.", "NAME", default="the pod's address"),
+        FlagSpec("Name that device managers' certificates carry.", "NAME", default="the pod's address"),
     ] = None
     device_manager_insecure_skip_verify: Annotated[
         bool,
-        About("Believe whoever answers at a device manager's address. Only for the existing operator's."),
+        FlagSpec("Believe whoever answers at a device manager's address. Only for the existing operator's."),
     ] = False
     snapshot_max_age: Annotated[
         Seconds,
         between(0, 60),
-        About("How long a device manager's answer is shared with later readers; 0s reads each time.", "DURATION"),
+        FlagSpec(
+            "How long a device manager's answer is shared with later readers; 0s reads each time.", "DURATION"
+        ),
     ] = 1.0
     max_reads: Annotated[
         int,
         AfterValidator(checked(lambda value: None if 1 <= value <= 100_000 else "must be between 1 and 100000")),
-        About("Reads of Instances under way at most; beyond, callers are told to come back.", "NUMBER"),
+        FlagSpec("Reads of Instances under way at most; beyond, callers are told to come back.", "NUMBER"),
     ] = 400
 
     @override

@@ -15,11 +15,11 @@ from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.figures import FIGURES, Figures
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.wire import timestamps
 from devicemanager.wire.instance_metrics_schema import (
@@ -36,7 +36,7 @@ from devicemanager.wire.instance_metrics_schema import (
     schemas,
 )
 
-__all__ = ["DEFAULT_API_GROUP", "document", "encode", "encode_list", "list_document", "parse", "schemas"]
+__all__ = ["DEFAULT_API_GROUP", "document", "list_document", "parse", "schemas"]
 
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """For an answer whose timestamp is no time: so old that nobody takes it for now."""
@@ -54,27 +54,18 @@ _SAMPLE_FIGURES: Final = (
 _HEALTH: Final = "unhealthy"
 
 
-def encode(usage: InstanceUsage, *, api_group: str = DEFAULT_API_GROUP) -> bytes:
-    """The document of one Instance as JSON, ending in a newline."""
-    return _bytes(_instance(usage, api_group))
-
-
-def encode_list(usages: Iterable[InstanceUsage], *, api_group: str = DEFAULT_API_GROUP) -> bytes:
-    """The document of many Instances as JSON, in the order given, ending in a newline."""
-    return _bytes(_list(usages, api_group))
-
-
-def document(usage: InstanceUsage, *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
-    """The document of one Instance as plain JSON values, for YAML and for rows of a table."""
+def document(usage: WorkloadUsage, *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
+    """The document of one Instance as plain JSON values."""
     return _values(_instance(usage, api_group))
 
 
-def list_document(usages: Iterable[InstanceUsage], *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
-    """The document of many Instances as plain JSON values."""
-    return _values(_list(usages, api_group))
+def list_document(usages: Iterable[WorkloadUsage], *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
+    """The document of many Instances as plain JSON values, in the order given."""
+    items = [_instance(usage, api_group) for usage in usages]
+    return _values(InstanceMetricsList(api_version=f"{api_group}/{VERSION}", items=items))
 
 
-def parse(body: bytes) -> InstanceUsage:
+def parse(body: bytes) -> WorkloadUsage:
     """The Instance's usage from an API server's answer, the existing operator's included.
 
     A figure that the answer neither carries nor explains is absent ``not_reported``, as is one explained by a
@@ -92,7 +83,7 @@ def parse(body: bytes) -> InstanceUsage:
         raise DocumentError(f"not an InstanceMetrics: {fault}") from error
     if answer.kind != KIND:
         raise DocumentError(f"not an InstanceMetrics but a {excerpt(answer.kind, 64)!r}")
-    return InstanceUsage(
+    return WorkloadUsage(
         namespace=answer.metadata.namespace,
         name=answer.metadata.name,
         uid=answer.metadata.uid,
@@ -102,21 +93,11 @@ def parse(body: bytes) -> InstanceUsage:
     )
 
 
-def _bytes(model: BaseModel) -> bytes:
-    return model.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
-
-
 def _values(model: BaseModel) -> dict[str, object]:
     return model.model_dump(by_alias=True, exclude_none=True)
 
 
-def _list(usages: Iterable[InstanceUsage], api_group: str) -> InstanceMetricsList:
-    return InstanceMetricsList(
-        api_version=f"{api_group}/{VERSION}", items=[_instance(usage, api_group) for usage in usages]
-    )
-
-
-def _instance(usage: InstanceUsage, api_group: str) -> InstanceMetrics:
+def _instance(usage: WorkloadUsage, api_group: str) -> InstanceMetrics:
     return InstanceMetrics(
         api_version=f"{api_group}/{VERSION}",
         metadata=Metadata(

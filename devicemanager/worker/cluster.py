@@ -6,32 +6,24 @@ generated classes are never loaded. Names taken from a caller enter a path throu
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack
-from types import TracebackType
-from typing import Final, NamedTuple, NoReturn, Protocol, Self
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from typing import Final, NoReturn, Protocol, Self
 
-import aiohttp
 import structlog
 from structlog.typing import FilteringBoundLogger
 from typing_extensions import override
 from yarl import URL
 
-from devicemanager import __version__
 from devicemanager.clock import Clock
-from devicemanager.errors import DocumentError, FetchError, SettingsError, excerpt
+from devicemanager.errors import FetchError, SettingsError, excerpt
 from devicemanager.model.usage import SourceState
-from devicemanager.wire import kubernetes
+from devicemanager.transport.client import CONNECTIONS, ERROR_BODY_LIMIT_BYTES, HttpClient
+from devicemanager.transport.failures import within
+from devicemanager.transport.messages import Received, Request
+from devicemanager.worker.api_errors import refusal
 from devicemanager.worker.credentials import Credentials, CredentialsSource
-from devicemanager.worker.transport import (
-    ERROR_BODY_LIMIT_BYTES,
-    Received,
-    Request,
-    exchange,
-    open_session,
-    start,
-    within,
-)
+from devicemanager.worker.watch_stream import WatchEvent, events
 
 BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Default for an answer, and the limit of one watch event."""
@@ -48,24 +40,9 @@ WATCH_S: Final = 240.0
 WATCH_START_S: Final = 30.0
 """For the head of a watch's answer; an API server may fill its own cache before it sends one."""
 
-CONNECTIONS: Final = 1024
-"""To the API server at once; each carries one request, and what hangs must leave room for what does not."""
-
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
 _log: FilteringBoundLogger = structlog.get_logger()
-
-
-class WatchEvent(NamedTuple):
-    """One change.
-
-    Attributes:
-        type: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``.
-        object: The object as JSON.
-    """
-
-    type: str
-    object: bytes
 
 
 class Cluster(Protocol):
@@ -99,8 +76,8 @@ class Cluster(Protocol):
 
     def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
-    ) -> AsyncGenerator[WatchEvent, None]:
-        """Changes since a version, until the server ends the watch."""
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        """Changes since a version, until the server ends the watch or the block is left."""
         ...
 
 
@@ -135,25 +112,19 @@ class ClusterClient(Cluster):
     def __init__(self, source: CredentialsSource, clock: Clock, *, connections: int = CONNECTIONS) -> None:
         self._source = source
         self._clock = clock
-        self._connections = connections
+        self._http = HttpClient(clock, connections=connections)
         self._reloading = asyncio.Lock()
         self._forced_at_s = float("-inf")
         self._reload_problem: str | None = None
-        self._resources = AsyncExitStack()
-        self._session: aiohttp.ClientSession
         self._credentials: Credentials
 
     async def __aenter__(self) -> Self:
         self._credentials = await asyncio.to_thread(self._source.load)
-        self._session = await self._resources.enter_async_context(
-            open_session(connections=self._connections, user_agent=f"devicemanager/{__version__}")
-        )
+        await self._http.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._resources.aclose()
+    async def __aexit__(self, *error: object) -> None:
+        await self._http.__aexit__(*error)
 
     @property
     def authorization(self) -> str | None:
@@ -213,12 +184,13 @@ class ClusterClient(Cluster):
         return (await self._ask("POST", path, None, deadline_s=deadline_s, body=body)).body
 
     @override
+    @asynccontextmanager
     async def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
-    ) -> AsyncGenerator[WatchEvent, None]:
-        """Changes since a version; ends when the server ends it, which it is asked to do after some minutes.
+    ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """Changes since a version; they end when the server ends them, which it is asked to do after some minutes.
 
-        To be iterated under :func:`contextlib.aclosing`, so that leaving early closes the connection.
+        The block is entered once the watch is open, and leaving it closes the connection.
 
         Raises:
             FetchError: ``status`` 410 when the version is too old and a list must come first; else as for ``get``.
@@ -235,16 +207,15 @@ class ClusterClient(Cluster):
         # No deadline may span a yield: it would cancel whoever iterates, outside of the block that understands it.
         async with AsyncExitStack() as opened:
             async with within(WATCH_START_S):
-                response = await opened.enter_async_context(start(self._session, request))
+                response = await opened.enter_async_context(self._http.response(request))
+                opened.callback(response.close)
                 if response.status != 200:
                     body = await response.content.read(ERROR_BODY_LIMIT_BYTES)
                     if response.status == 401:
                         await self._renew(used)
                     raise refusal(response.status, body)
-            lines = _Lines()
-            while chunk := await _next_chunk(response.content):
-                for line in lines.feed(chunk):
-                    yield _event(line)
+            changes = events(response.content, silence_s=WATCH_S + 30, limit_bytes=BODY_LIMIT_BYTES)
+            yield await opened.enter_async_context(aclosing(changes))
 
     async def _ask(
         self,
@@ -258,15 +229,14 @@ class ClusterClient(Cluster):
     ) -> Received:
         async with within(deadline_s):
             used = self._credentials
-            received = await self._exchange(self._request(method, path, params, used, limit_bytes, body))
+            request = self._request(method, path, params, used, limit_bytes, body)
+            received = await self._http.exchange(request)
             if received.status == 401 and (renewed := await self._renew(used)) is not used:
-                received = await self._exchange(self._request(method, path, params, renewed, limit_bytes, body))
+                request = self._request(method, path, params, renewed, limit_bytes, body)
+                received = await self._http.exchange(request)
         if not 200 <= received.status < 300:
             raise refusal(received.status, received.body)
         return received
-
-    async def _exchange(self, request: Request) -> Received:
-        return await exchange(self._session, request, self._clock)
 
     def _request(
         self,
@@ -316,63 +286,3 @@ class ClusterClient(Cluster):
             if self._reload_problem is not None:
                 self._reload_problem = None
                 _log.info("cluster_credentials_readable_again")
-
-
-def refusal(status: int, body: bytes) -> FetchError:
-    """What an error answer of the API server means, in the words of its own Status where it sent one.
-
-    A missing object keeps the reason ``NotFound``; a kind that is not served at all comes without a reason.
-    """
-    told = kubernetes.parse_status(body)
-    message = excerpt(told.message if told and told.message else body.decode("utf-8", "replace"))
-    return FetchError(
-        _STATES.get(status, SourceState.UNREACHABLE if status >= 500 else SourceState.INVALID),
-        f"HTTP {status}: {message}" if message else f"HTTP {status}",
-        status=status,
-        reason=told.reason if told and _UNKNOWN_KIND not in told.message else None,
-        object_name=told.details.name or None if told and told.details else None,
-    )
-
-
-_UNKNOWN_KIND: Final = "could not find the requested resource"
-"""How API machinery words a 404 for a kind it does not serve; the reason is the same as for a missing object."""
-
-_STATES: Final = {
-    401: SourceState.UNAUTHORIZED,
-    403: SourceState.FORBIDDEN,
-    404: SourceState.NOT_SERVED,
-    408: SourceState.TIMEOUT,
-    429: SourceState.UNREACHABLE,
-    504: SourceState.TIMEOUT,
-}
-
-
-async def _next_chunk(content: aiohttp.StreamReader) -> bytes:
-    async with within(WATCH_S + 30):
-        return await content.readany()
-
-
-class _Lines:
-    """Cuts chunks into lines, none longer than the limit of a body."""
-
-    def __init__(self) -> None:
-        self._pending = bytearray()
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        self._pending += chunk
-        *complete, rest = self._pending.split(b"\n")
-        if len(rest) > BODY_LIMIT_BYTES:
-            raise FetchError(SourceState.INVALID, f"a watch event is longer than {BODY_LIMIT_BYTES} bytes")
-        self._pending = rest
-        return [bytes(line) for line in complete if line.strip()]
-
-
-def _event(line: bytes) -> WatchEvent:
-    try:
-        told = kubernetes.parse_watch_line(line)
-    except DocumentError as error:
-        raise FetchError(SourceState.INVALID, str(error)) from error
-    if told.type == "ERROR":
-        status = kubernetes.parse_status(bytes(told.object))
-        raise refusal(status.code if status and status.code else 500, bytes(told.object))
-    return WatchEvent(told.type, bytes(told.object))

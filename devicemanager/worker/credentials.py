@@ -1,7 +1,8 @@
 """Where the API server is and who we are to it, from a service account or a kubeconfig.
 
-The official ``kubernetes`` package reads both, exec plugins and OIDC included; nothing else of it is used, and it
-is imported only when credentials are read. Everything here blocks, so the cluster client calls it in a thread.
+A service account is two files and two variables, and read here. Kubeconfigs, exec plugins and OIDC included, are
+read by the official ``kubernetes`` package, which is imported then and not before; nothing else of it is used.
+Everything here blocks, so the cluster client calls it in a thread.
 """
 
 import asyncio
@@ -56,30 +57,39 @@ class ServiceAccount(CredentialsSource):
     """A pod's own credentials.
 
     Args:
+        environment: Names the server in ``KUBERNETES_SERVICE_HOST`` and ``KUBERNETES_SERVICE_PORT``.
         folder: Holds ``token`` and ``ca.crt``.
-        environment: Names the server in ``KUBERNETES_SERVICE_HOST`` and ``_PORT``; None for the process's own.
     """
 
-    def __init__(self, folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] | None = None) -> None:
-        self._folder = folder
+    def __init__(self, environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> None:
         self._environment = environment
+        self._folder = folder
         self._contexts = _Contexts()
 
     @override
     def load(self) -> Credentials:
-        configuration = import_module("kubernetes.aio.client.configuration").Configuration()
-        loader = import_module("kubernetes.aio.config.incluster_config").InClusterConfigLoader
-        where = {} if self._environment is None else {"environ": self._environment}
-        environment = os.environ if self._environment is None else self._environment  # noqa: TID251 - the kubelet's
-        if not (self._folder.exists() and environment.get("KUBERNETES_SERVICE_HOST")):
+        host = self._environment.get("KUBERNETES_SERVICE_HOST")
+        if not (self._folder.exists() and host):
             raise SettingsError(
                 ["not in a cluster, and no --kubeconfig: one of the two says where the API server is"]
             )
         try:
-            loader(str(self._folder / "token"), str(self._folder / "ca.crt"), **where).load_and_set(configuration)
-            return _credentials(configuration, self._contexts)
-        except Exception as error:  # the package raises whatever its reading trips over
+            return Credentials(
+                server=URL.build(scheme="https", host=host, port=_port(self._environment)),
+                authorization=_authorization(f"Bearer {(self._folder / 'token').read_text()}"),
+                tls=self._contexts.of(ca=self._folder / "ca.crt"),
+            )
+        except FileNotFoundError as error:
+            raise SettingsError([f"service account: {error.filename} does not exist"]) from error
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise SettingsError([f"service account in {self._folder}: {excerpt(str(error))}"]) from error
+
+
+def _port(environment: Mapping[str, str]) -> int:
+    value = environment.get("KUBERNETES_SERVICE_PORT", "")
+    if not (value.isdecimal() and int(value) <= 65_535):
+        raise ValueError(f"KUBERNETES_SERVICE_PORT={excerpt(value)} is no port")
+    return int(value)
 
 
 class Kubeconfig(CredentialsSource):
@@ -119,7 +129,9 @@ class Kubeconfig(CredentialsSource):
         except Exception as error:  # the package raises whatever its parsing trips over
             raise self._refused(error) from error
 
-    def _refused(self, error: Exception) -> SettingsError:
+    def _refused(self, error: Exception) -> Exception:
+        if isinstance(error, ModuleNotFoundError):
+            return error  # it is the package that is missing, not the file that is wrong
         return SettingsError([f"kubeconfig {self._paths}: {excerpt(str(error) or type(error).__name__)}"])
 
     def _open(self) -> tuple[Any, Any]:
@@ -187,35 +199,40 @@ class _Contexts:
         self._made_of: tuple[object, ...] | None = None
         self._context: ssl.SSLContext | None = None
 
-    def of(self, configuration: Any) -> ssl.SSLContext:
-        files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
-        made_of = (configuration.verify_ssl, *(Path(file).read_bytes() if file else None for file in files))
+    def of(
+        self, *, ca: Path | None, certificate: Path | None = None, key: Path | None = None, verify: bool = True
+    ) -> ssl.SSLContext:
+        """A context that trusts an authority (None: those of the system) and shows a certificate (None: none)."""
+        made_of = (verify, *(None if file is None else file.read_bytes() for file in (ca, certificate, key)))
         if self._context is None or made_of != self._made_of:
-            self._context = _context(configuration)
-            self._made_of = made_of
+            context = ssl.create_default_context(cafile=ca)
+            # Python 3.13 demands extensions that the CAs of many clusters lack; Go, and so kubectl, never did.
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            if certificate is not None:
+                context.load_cert_chain(certificate, key)
+            if not verify:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            self._context, self._made_of = context, made_of
         return self._context
 
 
-def _context(configuration: Any) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    # Python 3.13 demands extensions that the CAs of many clusters lack; Go, and so kubectl, never asked for them.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, configuration.key_file)
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
 def _credentials(configuration: Any, contexts: _Contexts) -> Credentials:
+    """What the package's configuration says."""
     server = URL(configuration.host)
     if server.scheme not in {"http", "https"} or not server.host:
         raise ValueError(f"server {excerpt(configuration.host)!r} is no http or https URL")
+    ca, certificate, key = (
+        Path(file) if file else None
+        for file in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+    )
+    tls = None
+    if server.scheme == "https":
+        tls = contexts.of(ca=ca, certificate=certificate, key=key, verify=configuration.verify_ssl)
     return Credentials(
         server=server,
         authorization=_authorization(configuration.api_key.get("BearerToken")),
-        tls=contexts.of(configuration) if server.scheme == "https" else None,
+        tls=tls,
         server_hostname=configuration.tls_server_name or None,
         proxy=URL(configuration.proxy) if configuration.proxy else None,
     )

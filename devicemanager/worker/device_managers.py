@@ -7,25 +7,24 @@ verified under a name given separately, because certificates name the device man
 import ipaddress
 import ssl
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Final, NoReturn, Self, TypeAlias
 
 import aiohttp
 from yarl import URL
 
-from devicemanager import __version__
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError, excerpt
 from devicemanager.model.usage import PeerSnapshot, SnapshotReading, SourceState
 from devicemanager.rules import freshness
+from devicemanager.transport.client import HttpClient
+from devicemanager.transport.failures import within
+from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import pods, snapshot
 from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.reflector import Reflector
-from devicemanager.worker.transport import Received, Request, exchange, open_session, within
 
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 COMPONENT: Final = "device-manager"
@@ -36,9 +35,6 @@ DEFAULT_PORT: Final = 32443
 """Where a pod names no port ``https``."""
 
 READ_DEADLINE_S: Final = 3.0
-CONNECTIONS: Final = 1024
-"""At once: where a zone is down, those that hang for 3 s must leave room for those that answer."""
-
 CLOSED: Final = (
     "it closed the connection without an answer, as for a certificate of ours that it does not accept; "
     "its log says handshake_refused then"
@@ -109,7 +105,7 @@ class DeviceManagers:
         server_name: str | None = None,
     ) -> None:
         self._tls = tls
-        self._clock = clock
+        self._http = HttpClient(clock)
         self._decoding = Decoding()
         self._namespace = namespace
         self._server_name = server_name
@@ -122,19 +118,13 @@ class DeviceManagers:
         )
         self._index: dict[Place, DeviceManager] = {}
         self._indexed = -1
-        self._resources = AsyncExitStack()
-        self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
-        self._session = await self._resources.enter_async_context(
-            open_session(connections=CONNECTIONS, user_agent=f"devicemanager/{__version__}")
-        )
+        await self._http.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._resources.aclose()
+    async def __aexit__(self, *error: object) -> None:
+        await self._http.__aexit__(*error)
 
     async def follow(self) -> NoReturn:
         """Keeps the pods current until cancelled; to be run beside the reads."""
@@ -150,7 +140,7 @@ class DeviceManagers:
         async with within(READ_DEADLINE_S):
             device_manager = await self._located(node, manufacturer)
             try:
-                received = await exchange(self._session, self._request(device_manager), self._clock)
+                received = await self._http.exchange(self._request(device_manager))
             except aiohttp.ClientConnectorError:
                 raise
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:

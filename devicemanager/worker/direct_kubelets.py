@@ -7,35 +7,32 @@ name given separately. Each kubelet is shown the worker's own token, as the API 
 import ipaddress
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-import aiohttp
 from typing_extensions import override
 from yarl import URL
 
-from devicemanager import __version__
 from devicemanager.clock import Clock
-from devicemanager.errors import DocumentError, FetchError, excerpt
+from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
 from devicemanager.settings.kubelet import NODE_NAME
+from devicemanager.transport.client import HttpClient
+from devicemanager.transport.failures import within
+from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import nodes
-from devicemanager.worker.cluster import Cluster, is_name, object_path, refusal
+from devicemanager.worker.api_errors import refusal
+from devicemanager.worker.cluster import Cluster, is_name, object_path
 from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.kubelet import READ_DEADLINE_S, SUMMARY_LIMIT_BYTES, KubeletSource, NodeRead, decoded
-from devicemanager.worker.shared_reads import SharedReads
-from devicemanager.worker.transport import Received, Request, exchange, open_session, within
+from devicemanager.worker.single_flight import SharedReads
 
 DEFAULT_PORT: Final = 10250
 """Where a Node names no port of its kubelet."""
 
 ADDRESS_MAX_AGE_S: Final = 600.0
 """A node keeps its address for life; one that cannot be reached is looked up again at once."""
-
-CONNECTIONS: Final = 1024
-"""At once: where a zone is down, those that hang for 4 s must leave room for those that answer."""
 
 _SUMMARY: Final = "/stats/summary"
 
@@ -83,23 +80,20 @@ class DirectKubelets(KubeletSource):
         self._cluster = cluster
         self._bearer = bearer
         self._access = access
-        self._clock = clock
+        self._http = HttpClient(clock)
         self._decoding = Decoding()
         self._urls: SharedReads[str, URL] = SharedReads(self._locate, clock, max_age_s=ADDRESS_MAX_AGE_S)
-        self._resources = AsyncExitStack()
-        self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
-        await self._resources.enter_async_context(self._urls)
-        self._session = await self._resources.enter_async_context(
-            open_session(connections=CONNECTIONS, user_agent=f"devicemanager/{__version__}")
-        )
+        await self._http.__aenter__()
+        await self._urls.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._resources.aclose()
+        await self._urls.__aexit__(kind, error, trace)
+        await self._http.__aexit__()
 
     @override
     async def read(self, node: str) -> NodeRead:
@@ -136,14 +130,11 @@ class DirectKubelets(KubeletSource):
             tls=access.tls(),
             server_hostname=None if access.server_name is None else access.server_name.replace(NODE_NAME, node),
         )
-        return await exchange(self._session, request, self._clock)
+        return await self._http.exchange(request)
 
     async def _locate(self, node: str) -> URL:
         path = object_path("/api/v1/nodes", node)
-        try:
-            found = nodes.parse(await self._cluster.get(path, deadline_s=READ_DEADLINE_S))
-        except DocumentError as error:
-            raise FetchError(SourceState.INVALID, str(error)) from error
+        found = nodes.parse(await self._cluster.get(path, deadline_s=READ_DEADLINE_S))
         return summary_url(found, self._access.address_types)
 
 

@@ -14,12 +14,13 @@ from devicemanager.errors import DocumentError
 from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.rules import freshness
 from devicemanager.rules import kubelet as rules
+from devicemanager.transport.failures import within
+from devicemanager.transport.messages import Received
 from devicemanager.wire import kubelet_summary
 from devicemanager.wire.kubelet_summary import Summary
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.decoding import Decoding, refused
-from devicemanager.worker.transport import Received, within
 
 READ_DEADLINE_S: Final = 4.0
 

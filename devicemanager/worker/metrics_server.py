@@ -12,10 +12,10 @@ from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import PodMetrics, PodReading, SourceFailure, SourceState
 from devicemanager.rules import freshness
 from devicemanager.rules import pod_metrics as rules
+from devicemanager.transport.messages import Received
 from devicemanager.wire import pod_metrics
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.cluster import Cluster, object_path
-from devicemanager.worker.transport import Received
 
 API: Final = "/apis/metrics.k8s.io/v1beta1"
 

@@ -6,7 +6,6 @@ last copy stays, and says since when it is old through ``problem``.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Generic, NoReturn, TypeVar
 
@@ -30,7 +29,7 @@ LIST_LIMIT_ITEMS: Final = 50_000
 """Objects in one list: five times the nodes of the largest cluster that Kubernetes supports."""
 
 _FIRST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 30.0
+_LONGEST_PAUSE_S: Final = 15.0
 
 _GONE: Final = 410
 
@@ -95,6 +94,8 @@ class Reflector(Generic[T]):
             as None.
         params: Label and field selectors.
         name: For the log.
+        recheck_s: Seconds after which the collection is listed again whatever the watch says; None to trust it.
+        changed: Called after each change of ``items``.
     """
 
     def __init__(
@@ -105,13 +106,18 @@ class Reflector(Generic[T]):
         *,
         params: Mapping[str, str] | None = None,
         name: str,
+        recheck_s: float | None = None,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
         self._path = path
         self._describe = describe
         self._params = dict(params or {})
         self._name = name
+        self._recheck_s = recheck_s
+        self._changed = changed
         self._items: dict[str, T] = {}
+        self._recheck_at_s: float | None = None
         self._settled = asyncio.Event()
         self.synced = False
         self.changes = 0
@@ -128,34 +134,42 @@ class Reflector(Generic[T]):
 
     async def run(self) -> NoReturn:
         """Follows the collection until cancelled."""
-        pause_s, version = _FIRST_PAUSE_S, ""
+        retry_s, version = _FIRST_PAUSE_S, ""
         while True:
+            # Also after a watch that ended well: a server that ends each at once must not be hammered.
+            pause_s = _FIRST_PAUSE_S
             try:
                 if not version:
                     version = await self._list()
-                self._note(None)
                 version = await self._watch(version)
-                pause_s = _FIRST_PAUSE_S
+                retry_s = _FIRST_PAUSE_S
+            except TimeoutError:  # it is time to list again
+                version, pause_s, retry_s = "", 0, _FIRST_PAUSE_S
             except FetchError as error:
                 if error.status == _GONE:
                     version = ""
                 else:
                     self._note(error)
-                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            # Also after a watch that ended well: a server that ends each at once must not be hammered.
-            await asyncio.sleep(pause_s / 2)
+                    pause_s, retry_s = retry_s, min(2 * retry_s, _LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s)
 
     async def _list(self) -> str:
         listing = await list_objects(self._cluster, self._path, self._identified, self._params)
+        if self._recheck_s is not None:
+            self._recheck_at_s = asyncio.get_running_loop().time() + self._recheck_s
         self._items = {uid: value for uid, value in listing.items if uid and value is not None}
-        self.changes += 1
         self.synced = True
         self._settled.set()
+        self._count_change()
         return listing.resource_version
 
     async def _watch(self, version: str) -> str:
-        events = self._cluster.watch(self._path, self._params, resource_version=version)
-        async with aclosing(events):
+        """The version from which to watch on. Raises TimeoutError when it is time to list again."""
+        async with (
+            asyncio.timeout_at(self._recheck_at_s),
+            self._cluster.watch(self._path, self._params, resource_version=version) as events,
+        ):
+            self._note(None)
             async for event in events:
                 try:
                     metadata = kubernetes.parse_metadata(event.object)
@@ -172,7 +186,11 @@ class Reflector(Generic[T]):
             self._items.pop(uid, None)
         elif uid in self._items or len(self._items) < LIST_LIMIT_ITEMS:
             self._items[uid] = value
+        self._count_change()
+
+    def _count_change(self) -> None:
         self.changes += 1
+        self._changed()
 
     def _identified(self, item: bytes) -> tuple[str, T | None]:
         return kubernetes.parse_metadata(item).uid, self._described(item)

@@ -86,6 +86,6 @@ def _port(process: "Popen[str]") -> int:
     until = time.monotonic() + _WORKER_DEADLINE_S
     while time.monotonic() < until:
         event = json.loads(spoken(process))
-        if event["event"] == "worker_listening":
+        if event["event"] == "server_listening":
             return int(event["port"])
     raise TimeoutError("the worker does not listen")

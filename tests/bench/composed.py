@@ -17,7 +17,7 @@ from devicemanager.node.exposition import Exposition
 from devicemanager.node.holder import Holder
 from devicemanager.node.supervisor import Supervisor, SupervisorOptions
 from devicemanager.serving import probes
-from devicemanager.serving.lifecycle import serve_until_told
+from devicemanager.serving.lifecycle import Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
 from devicemanager.tls import identity as tls
 from devicemanager.tls.material import PairFiles
@@ -54,7 +54,7 @@ async def main(period_s: float, cert_dir: Path, milestones: list[int]) -> int:
         await asyncio.Event().wait()
 
     parts = {"supervisor": supervisor.run, "certificates": identity.follow, "milestones": announce}
-    return await serve_until_told(listener, parts, shutdown, drain_s=1, log=log)
+    return await run_until_signal(serving(Server(listener, shutdown), parts, drain_s=1, log=log), log=log)
 
 
 if __name__ == "__main__":

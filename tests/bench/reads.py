@@ -14,7 +14,7 @@ from typing import Final
 import uvloop
 
 from devicemanager.tls.material import Pair, TrustedCAs, client_context
-from devicemanager.worker.connected import ReadOptions, ReadSide, connected
+from devicemanager.worker.client import Client, ReadOptions, connect
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.outcomes import Answer
 from tests.bench.cluster import DEVICE_MANAGER_NAME, NAMESPACE
@@ -76,7 +76,7 @@ async def _loops(standin: Cluster, rounds: int, report: Report) -> list[Budget]:
     options = ReadOptions(device_manager_tls=lambda: context, device_manager_server_name=DEVICE_MANAGER_NAME)
     found: dict[tuple[str, int], list[_Loop]] = {}
     reads = kubelet_reads = api_reads = 0
-    async with connected(Kubeconfig(str(folder / "kubeconfig")), options) as side:
+    async with connect(Kubeconfig(str(folder / "kubeconfig")), options) as side:
         whole, alone = _whole_read(side), _api_reads(side)
         await _closed_loop(whole, _MANY, _SECONDS / 2)  # so that no handshake is measured
         for _ in range(rounds):
@@ -118,7 +118,7 @@ async def _loops(standin: Cluster, rounds: int, report: Report) -> list[Budget]:
     ]
 
 
-def _whole_read(side: ReadSide) -> Read:
+def _whole_read(side: Client) -> Read:
     async def read(number: int) -> None:
         outcome = await side.reader.read(NAMESPACE, f"instance-{number % _INSTANCES}")
         if not isinstance(outcome, Answer):
@@ -127,7 +127,7 @@ def _whole_read(side: ReadSide) -> Read:
     return read
 
 
-def _api_reads(side: ReadSide) -> Read:
+def _api_reads(side: Client) -> Read:
     async def read(number: int) -> None:
         name = f"instance-{number % _INSTANCES}"
         instances = f"/apis/worker.gpustack.ai/v1alpha1/namespaces/{NAMESPACE}/instances/{name}"

@@ -11,8 +11,9 @@ import pytest
 from collectors.registry import MANUFACTURERS
 from devicemanager.cli import COMMANDS
 from devicemanager.errors import SettingsError
-from devicemanager.settings.flags import Settings, load
-from devicemanager.settings.node import LogSettings
+from devicemanager.settings.flags import Settings
+from devicemanager.settings.loading import load
+from devicemanager.settings.output import LogSettings
 from tests.chart.conftest import Document, Render
 from tests.chart.installed import moved
 from tests.chart.test_policy import CASES, pods

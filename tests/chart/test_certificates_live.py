@@ -22,13 +22,13 @@ from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, StandInCluster
 from devicemanager.errors import FetchError
-from devicemanager.settings.flags import load
+from devicemanager.programs import worker as program
+from devicemanager.settings.loading import load
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.certificates import Authority, PemPair
 from devicemanager.tls.identity import ClientIdentity
 from devicemanager.tls.material import PairFiles
-from devicemanager.worker import program
-from devicemanager.worker.connected import ReadOptions, ReadSide, connected
+from devicemanager.worker.client import Client, ReadOptions, connect
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.sources import Ages
 from tests.chart.api import serving as objects_held
@@ -144,7 +144,7 @@ class Site:
         )
 
     @asynccontextmanager
-    async def reading(self, context: Callable[[], ssl.SSLContext]) -> AsyncIterator[ReadSide]:
+    async def reading(self, context: Callable[[], ssl.SSLContext]) -> AsyncIterator[Client]:
         """The worker's read side, as it is configured by the chart."""
         options = ReadOptions(
             device_manager_tls=context,
@@ -152,7 +152,7 @@ class Site:
             device_manager_server_name=self.worker.flag("--device-manager-server-name"),
             ages=Ages(snapshot_s=0),
         )
-        async with connected(Kubeconfig(str(self.kubeconfig)), options) as side:
+        async with connect(Kubeconfig(str(self.kubeconfig)), options) as side:
             yield side
 
 
@@ -339,7 +339,7 @@ class Load:
         failures: Why others have not.
     """
 
-    side: ReadSide
+    side: Client
     identity: ClientIdentity
     port: int
     done: int = 0

@@ -16,9 +16,9 @@ from devicemanager.demo.cluster.access import DISCOVERY, MASTERS, Rule, User
 from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.stand_in import StandInCluster
-from devicemanager.settings.flags import load
+from devicemanager.programs import worker as program
+from devicemanager.settings.loading import load
 from devicemanager.settings.worker import WorkerSettings
-from devicemanager.worker import program
 from tests.chart.conftest import NAMESPACE, Document, Render
 from tests.chart.installed import SERVICE_ACCOUNT, Installed, bindings, the
 

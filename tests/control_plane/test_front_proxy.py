@@ -36,4 +36,5 @@ def test_after_a_compaction_and_a_restart_one_watch_is_enough(cluster: ControlPl
     assert len(requests(cluster, "list")) == lists + 1
     assert [event["responseStatus"]["code"] for event in requests(cluster, "watch")[watches:]] == [200]
     assert "front_proxy_trust_not_current" not in worker.logged()
+    assert "watch_failed" not in worker.logged()
     assert requests(cluster, "get") == []

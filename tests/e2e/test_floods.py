@@ -45,7 +45,7 @@ def manager(serve: Serve) -> DeviceManager:
 @pytest_asyncio.fixture
 async def worker(stand_in_cluster: StandInCluster, tmp_path: Path) -> AsyncIterator[Worker]:
     async with started(stand_in_cluster, tmp_path) as made:
-        made.port = (await made.logged("worker_listening"))["port"]
+        made.port = (await made.logged("server_listening"))["port"]
         await made.ready()
         yield made
 
@@ -195,7 +195,7 @@ class TestDescriptors:
             manager = started(stand_in_cluster, tmp_path)
             made = await manager.__aenter__()
         try:
-            made.port = (await made.logged("worker_listening"))["port"]
+            made.port = (await made.logged("server_listening"))["port"]
             await made.ready()
             assert raised(made.process.pid)
             with Flood(made.port) as flood:

@@ -18,9 +18,9 @@ from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.programs.worker import running
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.certificates import Authority
-from devicemanager.worker.program import running
 from tests.timing import until
 
 KUBECTL = Path(sysconfig.get_path("scripts")) / "kubectl"

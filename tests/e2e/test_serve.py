@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from devicemanager import __version__
 from tests.e2e.device_manager import LATE_SIGNALS, DeviceManager, Serve, bus, cards, environment, trusting_anyone
 
 SIMULATED = "--manufacturer=simulated"
@@ -145,6 +146,18 @@ def test_a_signal_ends_it_with_0(serve: Serve, number: signal.Signals) -> None:
     assert not child.is_running()
     assert manager.event("shutdown_started")["signal"] == number.name
     assert manager.events("shutdown_complete")
+
+
+def test_the_start_line_says_version_and_effective_settings(serve: Serve) -> None:
+    manager = serve(SIMULATED, "--monitor-period=2m", "--san=a.example,b.example")
+
+    started = manager.event("program_started")
+
+    assert (started["program"], started["version"]) == ("devicemanager serve", __version__)
+    assert started["settings"]["monitor-period"] == "2m"
+    assert started["settings"]["san"] == "a.example,b.example"
+    assert started["settings"]["shutdown-timeout"] == "5s"
+    assert "client-ca-file" not in started["settings"]
 
 
 def test_a_signal_that_comes_while_the_interpreter_ends_does_not_change_the_exit_code(serve: Serve) -> None:

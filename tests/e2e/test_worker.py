@@ -35,6 +35,7 @@ class Worker:
 
     process: asyncio.subprocess.Process
     context: ssl.SSLContext
+    ca: bytes
     lines: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
 
@@ -51,9 +52,10 @@ class Worker:
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context, server_hostname=SERVER_NAME)
 
-    async def ask(self, path: str, token: str | None = None) -> Received:
+    async def ask(self, path: str, token: str | None = None, accept: str | None = None) -> Received:
         reader, writer = await self.connect()
         headers = [] if token is None else [("Authorization", f"Bearer {token}")]
+        headers += [] if accept is None else [("Accept", accept)]
         try:
             return await exchange(reader, writer, path, headers)
         finally:
@@ -79,7 +81,9 @@ async def started(
     group: str = GROUPS[0],
     flags: Sequence[str] = (),
     program: Sequence[str] = ("-m", "devicemanager.cli"),
+    tree: Path | None = None,
 ) -> AsyncIterator[Worker]:
+    """A worker as a process of its own, from another copy of the product where ``tree`` says where that is."""
     authority = Authority.create("serving CA")
     authority.serving([SERVER_NAME]).write(folder)
     kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", WORKER_TOKEN)
@@ -94,13 +98,15 @@ async def started(
         f"--api-group={group}",
         "--log-format=json",
         *flags,
-        env={"PATH": ""},
+        env={"PATH": ""} if tree is None else {"PATH": "", "PYTHONPATH": str(tree)},
+        cwd=tree,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        yield Worker(process, ssl.create_default_context(cadata=authority.pem.certificate.decode()))
+        ca = authority.pem.certificate
+        yield Worker(process, ssl.create_default_context(cadata=ca.decode()), ca)
     finally:
         if process.returncode is None:
             process.kill()
@@ -126,7 +132,7 @@ async def test_told_to_stop_it_turns_unready_serves_on_and_finishes_what_is_unde
     async with started(
         stand_in_cluster, tmp_path, group, ["--shutdown-delay=60s", "--shutdown-timeout=10s"]
     ) as worker:
-        worker.port = (await worker.logged("worker_listening"))["port"]
+        worker.port = (await worker.logged("server_listening"))["port"]
         await worker.ready()
         headers = [("Authorization", "Bearer viewer")]
         reader, writer = await worker.connect()
@@ -134,7 +140,7 @@ async def test_told_to_stop_it_turns_unready_serves_on_and_finishes_what_is_unde
         assert before.status == 200
         assert not before.all("Connection")
         worker.process.send_signal(signal.SIGTERM)
-        await worker.logged("worker_stopping")
+        await worker.logged("shutdown_started")
         assert (await worker.ask("/readyz")).status == 500
         assert (await worker.ask("/livez")).status == 200
         # Served on, and told to come back on another connection, which may find another replica.
@@ -152,6 +158,9 @@ async def test_told_to_stop_it_turns_unready_serves_on_and_finishes_what_is_unde
                 held.released.set()
             assert under_way.result().status == 200
         assert await worker.ended() == 0
+    started_with, *_ = worker.lines
+    assert started_with["event"] == "program_started"
+    assert started_with["settings"]["shutdown-delay"] == "1m"
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -170,9 +179,9 @@ async def test_a_group_that_is_somebody_elses_is_refused_with_both_ways_out(
         assert f"v1.{group} is registered to service gpustack-system/operator" in message
         assert "--api-group" in message
         assert "--take-over-api-service" in message
-        assert b"worker_listening" not in out
+        assert b"server_listening" not in out
     async with started(stand_in_cluster, tmp_path, group, [own, "--take-over-api-service"]) as worker:
-        worker.port = (await worker.logged("worker_listening"))["port"]
+        worker.port = (await worker.logged("server_listening"))["port"]
         await worker.ready()
 
 
@@ -182,14 +191,13 @@ async def test_an_address_that_is_taken_is_one_line_and_no_traceback(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with started(stand_in_cluster, tmp_path, flags=[f"--secure-port={port}"]) as worker:
-            _, err = await worker.process.communicate()
+            failed = await worker.logged("listen_failed")
 
-            assert worker.process.returncode == 2
-            assert err.decode().splitlines() == [
-                f"devicemanager worker: cannot listen on 127.0.0.1:{port}: address in use: another program listens "
-                "there; choose another --secure-port",
-                "Try devicemanager worker --help.",
-            ]
+            assert await worker.ended() == 1
+            assert failed["reason"] == (
+                f"127.0.0.1:{port}: address in use: another program listens there; choose another --secure-port"
+            )
+            assert "exception" not in failed
 
 
 async def test_without_the_front_proxys_ca_it_is_unready_says_why_and_serves_discovery(
@@ -199,7 +207,7 @@ async def test_without_the_front_proxys_ca_it_is_unready_says_why_and_serves_dis
     furnish(stand_in_cluster, group)
     stand_in_cluster.store.delete("configmaps", "kube-system", "extension-apiserver-authentication")
     async with started(stand_in_cluster, tmp_path, group) as worker:
-        worker.port = (await worker.logged("worker_listening"))["port"]
+        worker.port = (await worker.logged("server_listening"))["port"]
         told = await worker.logged("front_proxy_trust_not_current")
         assert "not found" in told["error"]
         assert told["last_good"] is False
@@ -229,7 +237,7 @@ async def test_a_signal_that_comes_while_the_interpreter_ends_does_not_change_th
 ) -> None:
     """F16: on a busy machine, or with little processor time, that end takes longer than any alarm."""
     async with started(stand_in_cluster, tmp_path, program=("-c", LATE_SIGNALS)) as worker:
-        await worker.logged("worker_listening")
+        await worker.logged("server_listening")
         worker.process.send_signal(signal.SIGTERM)
         assert (await worker.logged("interpreter_ending"))["alarm_s"] == 0
         await worker.logged("interpreter_still_ending")

@@ -29,7 +29,7 @@ Json = dict[str, Any]
 @asynccontextmanager
 async def ready_worker(cluster: StandInCluster, folder: Path) -> AsyncIterator[Worker]:
     async with started(cluster, folder, GROUP) as worker:
-        worker.port = (await worker.logged("worker_listening"))["port"]
+        worker.port = (await worker.logged("server_listening"))["port"]
         await worker.ready()
         yield worker
 

@@ -63,7 +63,7 @@ async def worker_of(
         f"--device-manager-server-name={SERVER_NAME}",
     ]
     async with started(cluster, folder, GROUP, [*tls, *flags]) as worker:
-        worker.port = (await worker.logged("worker_listening"))["port"]
+        worker.port = (await worker.logged("server_listening"))["port"]
         await worker.ready()
         yield lambda name: sample(worker, name)
 

@@ -36,7 +36,7 @@ async def test_a_kubelet_whose_certificate_the_authority_signed_is_read(
         stand_in_cluster.kubelet("node-a", "::1"),
         started(stand_in_cluster, tmp_path, GROUPS[0], flags) as worker,
     ):
-        worker.port = (await worker.logged("worker_listening"))["port"]
+        worker.port = (await worker.logged("server_listening"))["port"]
         await worker.ready()
 
         answer = await worker.ask(path(GROUPS[0]), "viewer")
@@ -57,7 +57,7 @@ async def test_a_self_signed_kubelet_is_refused_with_the_reason_until_somebody_s
     signed = f"--kubelet-certificate-authority={stand_in_cluster.ca_file}"
     async with stand_in_cluster.kubelet("node-a", pair=self_signed(["node-a", "127.0.0.1"])):
         async with started(stand_in_cluster, tmp_path, GROUPS[0], [DIRECT, signed]) as worker:
-            worker.port = (await worker.logged("worker_listening"))["port"]
+            worker.port = (await worker.logged("server_listening"))["port"]
             await worker.ready()
             refused = await worker.ask(path(GROUPS[0]), "viewer")
             line = await worker.logged("source_failed")
@@ -70,6 +70,6 @@ async def test_a_self_signed_kubelet_is_refused_with_the_reason_until_somebody_s
         loud = [DIRECT, "--kubelet-insecure-skip-verify"]
         async with started(stand_in_cluster, tmp_path, GROUPS[0], loud) as worker:
             assert (await worker.logged("kubelets_not_verified"))["level"] == "warning"
-            worker.port = (await worker.logged("worker_listening"))["port"]
+            worker.port = (await worker.logged("server_listening"))["port"]
             await worker.ready()
             assert (await worker.ask(path(GROUPS[0]), "viewer")).status == 200

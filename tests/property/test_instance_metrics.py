@@ -13,11 +13,11 @@ from devicemanager.model.allocation import Mode
 from devicemanager.model.figures import FIGURES, Figures
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.wire import instance_metrics
 from tests.property.json_strategies import anything, bodies, objects
@@ -64,7 +64,7 @@ samples = st.builds(
     sources=st.lists(reports, max_size=3).map(tuple),
 )
 usages = st.builds(
-    InstanceUsage,
+    WorkloadUsage,
     namespace=texts,
     name=texts,
     uid=texts,
@@ -75,13 +75,13 @@ usages = st.builds(
 
 
 @given(usages)
-def test_what_is_written_is_read_back(usage: InstanceUsage) -> None:
-    assert instance_metrics.parse(instance_metrics.encode(usage)) == usage
+def test_what_is_written_is_read_back(usage: WorkloadUsage) -> None:
+    assert instance_metrics.parse(json.dumps(instance_metrics.document(usage)).encode()) == usage
 
 
 @given(usages)
-def test_each_figure_is_either_measured_or_explained(usage: InstanceUsage) -> None:
-    document: Any = json.loads(instance_metrics.encode(usage))
+def test_each_figure_is_either_measured_or_explained(usage: WorkloadUsage) -> None:
+    document: Any = instance_metrics.document(usage)
     sample = document.get("sample", {"accelerators": []})
     for part, keys in [
         *((card, CARD_KEYS) for card in sample.get("accelerators", [])),
@@ -122,4 +122,4 @@ def test_any_bytes_are_an_answer_or_our_own_error(body: bytes) -> None:
         usage = None
         message = str(error)
         assert message.isprintable()
-    assert usage is None or isinstance(usage, InstanceUsage)
+    assert usage is None or isinstance(usage, WorkloadUsage)

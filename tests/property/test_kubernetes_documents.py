@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.wire import kubernetes
-from devicemanager.worker.cluster import is_name, object_path, refusal
+from devicemanager.worker.api_errors import refusal
+from devicemanager.worker.cluster import is_name, object_path
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

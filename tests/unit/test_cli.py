@@ -12,7 +12,7 @@ from devicemanager import __version__, cli
 from devicemanager.cli import COMMANDS, Command, main
 from devicemanager.errors import SettingsError
 from devicemanager.settings.flags import Settings
-from devicemanager.settings.node import LogSettings
+from devicemanager.settings.output import LogSettings
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -25,7 +25,9 @@ class Without(MetaPathFinder):
     ("package", "arguments", "extra"),
     [
         ("rich", ["demo", "--once"], "demo"),
-        ("msgspec", ["instance-metrics", "web"], "worker"),
+        ("msgspec", ["instance-metrics", "web"], "cli"),
+        ("kubernetes", ["instance-metrics", "web", f"--kubeconfig={__file__}"], "cli"),
+        ("kubernetes", ["instance-metrics", "web", "-n=default", f"--kubeconfig={__file__}"], "cli"),
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(
@@ -37,7 +39,8 @@ def test_a_missing_package_is_named_with_its_extra(
 ) -> None:
     ours = (
         "devicemanager.demo.",
-        "devicemanager.programs.instance_look",
+        "devicemanager.programs.demo",
+        "devicemanager.programs.instance_metrics",
         "devicemanager.worker.",
         "devicemanager.wire.",
     )

@@ -17,6 +17,7 @@ ROOMS = {
 
 OTHERS = {
     # One entry a line, sorted: what each of them tests instead of a module.
+    "apiserver/test_golden_documents.py": "tests/unit/apiserver/golden",
     "test_docs.py": "docs/",
     "test_extras.py": "the extras of pyproject.toml",
     "test_imports.py": "what every program imports",

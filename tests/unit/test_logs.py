@@ -14,7 +14,7 @@ import structlog
 from typing_extensions import override
 
 from devicemanager import logs
-from devicemanager.settings.node import LogFormat, LogLevel
+from devicemanager.settings.output import LogFormat, LogLevel
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,11 @@
 """APIServices as ``kubectl get`` shows them: the service behind each group, and whether it is available. Pure."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from devicemanager.demo.cluster.selectors import JsonObject
+from devicemanager.rules.duration import human_duration
 
 API_SERVICES: Final = "apiservices.apiregistration.k8s.io"
 _COLUMNS: Final = ("Name", "Service", "Available", "Age")
@@ -44,15 +45,9 @@ def _cells(item: JsonObject, now: datetime) -> list[str]:
         reason = "" if condition["status"] == "True" else f" ({condition['reason']})"
         available = f"{condition['status']}{reason}"
     created = datetime.fromisoformat(item["metadata"]["creationTimestamp"])
-    age = _age(now - created)
+    age = human_duration(int((now - created).total_seconds()))
     return [item["metadata"]["name"], f"{service['namespace']}/{service['name']}", available, age]
 
 
 def _metadata_only(item: JsonObject) -> JsonObject:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
-
-
-def _age(age: timedelta) -> str:
-    """As kubectl writes it from two minutes on; nothing in the stand-in is younger than an hour."""
-    minutes = age // timedelta(minutes=1)
-    return f"{minutes}m" if minutes < 180 else f"{minutes // 60}h"

@@ -249,7 +249,7 @@ def authentication_config(client_ca: bytes, front_proxy_cas: bytes, allowed_name
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"namespace": "kube-system", "name": AUTHENTICATION_CONFIG},
+        "metadata": {"namespace": "kube-system", "name": AUTHENTICATION_CONFIG, "uid": "authentication-config"},
         "data": {
             "client-ca-file": client_ca.decode(),
             "requestheader-client-ca-file": front_proxy_cas.decode(),

@@ -1,4 +1,4 @@
-"""Who is asking: the front proxy's word, a bearer token, or nobody.
+"""Who sends a request: a user named by the front proxy, the user of a bearer token, or anonymous.
 
 An invalid credential is refused, never ignored: whoever sends one does not mean to be anonymous. Identity headers
 on a connection without the front proxy's certificate are no credential at all, whoever sends them.
@@ -26,16 +26,16 @@ from devicemanager.worker.apiserver.request_header import (
     IdentityHeaderError,
     user_from_headers,
 )
-from devicemanager.worker.apiserver.reviews import Poster
-from devicemanager.worker.apiserver.verdicts import OverloadedError, Verdicts
+from devicemanager.worker.apiserver.reviews import Poster, ReviewCache
+from devicemanager.worker.single_flight import OverloadedError
 
 PeerCertificate: TypeAlias = Mapping[str, object]
 """What the ssl module says of a certificate that it verified."""
 
-TokenVerdicts: TypeAlias = "Verdicts[bytes, User | str]"
-"""Token digest -> its user, or why it is nobody's."""
+TokenReviews: TypeAlias = "ReviewCache[bytes, User | str]"
+"""Token digest -> its user, or why it has none."""
 
-_NOBODY: Final = "the token is nobody's"
+_UNKNOWN: Final = "the token belongs to no user"
 
 
 class UnauthorizedError(Exception):
@@ -43,7 +43,7 @@ class UnauthorizedError(Exception):
 
 
 class Authenticator:
-    """Settles who sends a request.
+    """Authenticates requests.
 
     Args:
         trust: What the cluster says of its front proxy at this moment; None while that is not known, and then no
@@ -54,7 +54,7 @@ class Authenticator:
     """
 
     def __init__(
-        self, trust: Callable[[], FrontProxyTrust | None], api: Poster, tokens: TokenVerdicts, clock: Clock
+        self, trust: Callable[[], FrontProxyTrust | None], api: Poster, tokens: TokenReviews, clock: Clock
     ) -> None:
         self._trust = trust
         self._api = api
@@ -99,19 +99,19 @@ class Authenticator:
             return None
         digest = hmac.digest(self._digest_key, token.encode(), hashlib.sha256)
         try:
-            verdict = await self._tokens.get(digest, lambda: self._review(token))
+            user = await self._tokens.get(digest, lambda: self._review(token))
         except OverloadedError:
             raise
         except DeviceManagerError as error:
             self._rated.write(logging.WARNING, "token_review_failed", cause=str(error))
             raise UnauthorizedError("the token could not be checked") from error
-        if isinstance(verdict, str):
-            raise UnauthorizedError(verdict)
-        return verdict
+        if isinstance(user, str):
+            raise UnauthorizedError(user)
+        return user
 
     async def _review(self, token: str) -> User | str:
         status = await reviews.ask(self._api, reviews.TOKEN_REVIEWS, reviews.token_review(token))
-        return reviews.reviewed_user(status) or _NOBODY
+        return reviews.reviewed_user(status) or _UNKNOWN
 
 
 def bearer_token(headers: Headers) -> str | None:

@@ -1,6 +1,6 @@
-"""May this caller do this: the cluster decides, by SubjectAccessReview, and we remember for seconds.
+"""Whether a caller may do something: the cluster decides, by SubjectAccessReview.
 
-Closed on failure: what could not be asked is not allowed.
+A review that fails allows nothing.
 """
 
 import json
@@ -11,8 +11,8 @@ from devicemanager.errors import DeviceManagerError, DocumentError, excerpt
 from devicemanager.worker.apiserver import reviews
 from devicemanager.worker.apiserver.attributes import Attributes
 from devicemanager.worker.apiserver.identity import ANONYMOUS, User
-from devicemanager.worker.apiserver.reviews import Poster
-from devicemanager.worker.apiserver.verdicts import OverloadedError, Verdicts
+from devicemanager.worker.apiserver.reviews import Poster, ReviewCache
+from devicemanager.worker.single_flight import OverloadedError
 
 HEALTH_ROOTS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 """Open to everybody: kubelets ask without a credential. Exactly these, not what is under them."""
@@ -23,7 +23,7 @@ REMEMBERED_LIMIT_BYTES: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The cluster's word.
+    """The cluster's answer.
 
     Attributes:
         reason: What the authorizer said, one line; often nothing.
@@ -33,7 +33,7 @@ class Decision:
     reason: str = ""
 
 
-AccessVerdicts: TypeAlias = "Verdicts[tuple[User, Attributes], Decision]"
+AccessReviews: TypeAlias = "ReviewCache[tuple[User, Attributes], Decision]"
 
 ALLOWED: Final = Decision(allowed=True)
 
@@ -45,9 +45,9 @@ class ReviewFailedError(DeviceManagerError):
 class Authorizer:
     """Asks the cluster who may do what."""
 
-    def __init__(self, api: Poster, verdicts: AccessVerdicts) -> None:
+    def __init__(self, api: Poster, access_reviews: AccessReviews) -> None:
         self._api = api
-        self._verdicts = verdicts
+        self._reviews = access_reviews
         self.reached = False
         """Whether the cluster has answered once."""
 
@@ -61,13 +61,13 @@ class Authorizer:
         if user.is_master or attributes.path in HEALTH_ROOTS:
             return ALLOWED
         key = (user, attributes)
-        known = self._verdicts.known(key)
-        if known is not None:
+        known = self._reviews.known(key)
+        if isinstance(known, Decision):
             return known
         review = reviews.access_review(user, attributes)
-        remember = len(json.dumps(review)) < REMEMBERED_LIMIT_BYTES
+        keep = len(json.dumps(review)) < REMEMBERED_LIMIT_BYTES
         try:
-            return await self._verdicts.get(key, lambda: self._review(review), remember=remember)
+            return await self._reviews.get(key, lambda: self._review(review), keep=keep)
         except OverloadedError:
             raise
         except DeviceManagerError as error:

@@ -1,17 +1,19 @@
-"""Asking the API server about callers: TokenReview and SubjectAccessReview.
+"""Asking the API server about callers: TokenReview and SubjectAccessReview, and a cache of the answers.
 
 Built and read as plain JSON: two small documents, whose keys are fixed by Kubernetes.
 """
 
 import asyncio
 import json
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Hashable, Mapping
+from typing import Final, Protocol, TypeVar
 
+from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker.apiserver.attributes import Attributes
 from devicemanager.worker.apiserver.identity import User, ordered_extra
+from devicemanager.worker.single_flight import SingleFlightCache
 
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -23,6 +25,28 @@ _ATTEMPTS: Final = 5
 _FIRST_PAUSE_S: Final = 0.5
 _PAUSE_GROWTH: Final = 1.5
 _RETRIED_STATUS: Final = frozenset({429, 500, 504})
+
+
+REMEMBERED_S: Final = 10.0
+"""What generic API servers use, for yes and for no."""
+
+REMEMBERED_AT_MOST: Final = 8192
+IN_FLIGHT: Final = 256
+
+Key = TypeVar("Key", bound=Hashable)
+Answer = TypeVar("Answer")
+
+
+class ReviewCache(SingleFlightCache[Key, Answer]):
+    """Answers to reviews of one kind; one review per key at a time, whoever asks.
+
+    Args:
+        clock: For the age of answers.
+        in_flight: Reviews under way at most.
+    """
+
+    def __init__(self, clock: Clock, *, in_flight: int = IN_FLIGHT) -> None:
+        super().__init__(clock, max_age_s=REMEMBERED_S, keep_at_most=REMEMBERED_AT_MOST, flights_at_most=in_flight)
 
 
 class Poster(Protocol):

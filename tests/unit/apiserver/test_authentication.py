@@ -8,8 +8,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.worker.apiserver.authentication import Authenticator, UnauthorizedError, common_name
 from devicemanager.worker.apiserver.identity import ANONYMOUS, User, authenticated
 from devicemanager.worker.apiserver.request_header import FrontProxyTrust
-from devicemanager.worker.apiserver.reviews import TOKEN_REVIEWS
-from devicemanager.worker.apiserver.verdicts import Verdicts
+from devicemanager.worker.apiserver.reviews import TOKEN_REVIEWS, ReviewCache
 from tests.timing import FakeClock
 from tests.unit.apiserver.room import FRONT_PROXY, MadeUpApi
 
@@ -34,7 +33,7 @@ async def identified(
     api: MadeUpApi | None = None,
 ) -> User:
     clock = FakeClock()
-    async with Verdicts[bytes, User | str](clock) as tokens:
+    async with ReviewCache[bytes, User | str](clock) as tokens:
         authenticator = Authenticator(lambda: trust, api or MadeUpApi(), tokens, clock)
         return await authenticator.authenticate(CIMultiDict(headers), shown)
 
@@ -127,7 +126,7 @@ async def test_extras_are_lower_cased_then_decoded_and_kept_raw_when_malformed(h
 @pytest.mark.asyncio
 async def test_a_token_is_asked_about_once_in_ten_seconds_and_never_kept_as_it_is() -> None:
     api, clock = MadeUpApi(tokens={"good": {"username": "bot"}}), FakeClock()
-    async with Verdicts[bytes, User | str](clock) as tokens:
+    async with ReviewCache[bytes, User | str](clock) as tokens:
         authenticator = Authenticator(lambda: TRUST, api, tokens, clock)
         for token, works in (("good", True), ("bad", False)):
             headers = CIMultiDict([("Authorization", f"bearer  {token}")])
@@ -142,7 +141,7 @@ async def test_a_token_is_asked_about_once_in_ten_seconds_and_never_kept_as_it_i
         clock.advance(10)
         with pytest.raises(UnauthorizedError):
             await authenticator.authenticate(CIMultiDict([("Authorization", "Bearer good")]), None)
-        assert not any(b"good" in key for key in tokens._answers)
+        assert not any(b"good" in key for key in tokens._kept)
 
 
 @pytest.mark.asyncio
@@ -150,7 +149,7 @@ async def test_a_token_that_cannot_be_checked_is_refused_and_asked_about_again()
     api, clock = MadeUpApi(tokens={"good": {"username": "bot"}}), FakeClock()
     api.failure = FetchError(SourceState.FORBIDDEN, "no", status=403)
     headers = CIMultiDict([("Authorization", "Bearer good")])
-    async with Verdicts[bytes, User | str](clock) as tokens:
+    async with ReviewCache[bytes, User | str](clock) as tokens:
         authenticator = Authenticator(lambda: TRUST, api, tokens, clock)
         with pytest.raises(UnauthorizedError):
             await authenticator.authenticate(headers, None)

@@ -9,7 +9,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.worker.apiserver.attributes import Attributes, parse_attributes
 from devicemanager.worker.apiserver.authorization import Authorizer, Decision, ReviewFailedError
 from devicemanager.worker.apiserver.identity import ANONYMOUS, User
-from devicemanager.worker.apiserver.verdicts import Verdicts
+from devicemanager.worker.apiserver.reviews import ReviewCache
 from tests.timing import FakeClock
 from tests.unit.apiserver.room import MadeUpApi
 
@@ -20,8 +20,8 @@ VIEWER = User("viewer", groups=("system:authenticated",))
 
 
 async def decided(api: MadeUpApi, user: User = VIEWER, attributes: Attributes = READ) -> Decision:
-    async with Verdicts[tuple[User, Attributes], Decision](FakeClock()) as verdicts:
-        return await Authorizer(api, verdicts).decide(user, attributes)
+    async with ReviewCache[tuple[User, Attributes], Decision](FakeClock()) as access_reviews:
+        return await Authorizer(api, access_reviews).decide(user, attributes)
 
 
 @pytest.mark.parametrize(
@@ -66,19 +66,19 @@ async def test_exemptions_are_exact() -> None:
 async def test_a_long_question_is_asked_each_time() -> None:
     api = MadeUpApi()
     long = User("viewer", groups=tuple(f"group-{number:04d}" for number in range(1000)))
-    async with Verdicts[tuple[User, Attributes], Decision](FakeClock()) as verdicts:
-        authorizer = Authorizer(api, verdicts)
+    async with ReviewCache[tuple[User, Attributes], Decision](FakeClock()) as access_reviews:
+        authorizer = Authorizer(api, access_reviews)
         for user, questions in ((VIEWER, 1), (long, 3)):
             for _ in range(2):
                 await authorizer.decide(user, READ)
             assert len(api.posts) == questions
-        assert len(verdicts) == 1
+        assert len(access_reviews) == 1
 
 
 async def test_every_part_of_user_and_request_counts() -> None:
     api = MadeUpApi()
-    async with Verdicts[tuple[User, Attributes], Decision](FakeClock()) as verdicts:
-        authorizer = Authorizer(api, verdicts)
+    async with ReviewCache[tuple[User, Attributes], Decision](FakeClock()) as access_reviews:
+        authorizer = Authorizer(api, access_reviews)
         for user in (VIEWER, User("other"), User("viewer", "uid"), User("viewer", extra=(("k", ("v",)),))):
             await authorizer.decide(user, READ)
         for path in (
@@ -91,9 +91,9 @@ async def test_every_part_of_user_and_request_counts() -> None:
 
 
 async def test_probing_tells_whether_reviews_can_be_had_whatever_they_say() -> None:
-    async with Verdicts[tuple[User, Attributes], Decision](FakeClock()) as verdicts:
+    async with ReviewCache[tuple[User, Attributes], Decision](FakeClock()) as access_reviews:
         api = MadeUpApi(allows=lambda _: False, failure=FetchError(SourceState.FORBIDDEN, "no", status=403))
-        authorizer = Authorizer(api, verdicts)
+        authorizer = Authorizer(api, access_reviews)
         with pytest.raises(ReviewFailedError):
             await authorizer.probe()
         assert not authorizer.reached

@@ -2,21 +2,25 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
 import structlog.testing
+from typing_extensions import override
 
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.tls.certificates import Authority
 from devicemanager.tls.material import TrustedCAs
+from devicemanager.transport.messages import Received
 from devicemanager.worker.apiserver.front_proxy import RECHECK_S, FrontProxy
 from devicemanager.worker.apiserver.request_header import parse_trust
-from devicemanager.worker.cluster import ClusterClient, WatchEvent
+from devicemanager.worker.cluster import Cluster, ClusterClient
 from devicemanager.worker.credentials import Kubeconfig
+from devicemanager.worker.watch_stream import WatchEvent
 from tests.timing import FakeClock, until
 
 CA = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
@@ -87,7 +91,11 @@ LISTED = "900"
 """The version of a list is the cluster's, far ahead of that of an object that has not changed for long."""
 
 
-class Script:
+ONLY_IT = {"fieldSelector": "metadata.name=extension-apiserver-authentication"}
+"""Anything wider is refused by the real role."""
+
+
+class Script(Cluster):
     """A ConfigMap that changes as told; each list or watch event is the next of the script.
 
     A document is the only item of a list of version ``LISTED``; bytes and lists stand as they are.
@@ -100,10 +108,10 @@ class Script:
         self.watched: list[str] = []
         self.watch_error: FetchError | None = None
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+    @override
+    async def get(self, path: str, params: Mapping[str, str] | None = None, **bounds: float) -> bytes:
         assert path == "/api/v1/namespaces/kube-system/configmaps"
-        # Anything wider is refused by the real role.
-        assert params == {"fieldSelector": "metadata.name=extension-apiserver-authentication"}
+        assert params == {**ONLY_IT, "limit": "250"}
         self.reads.append(asyncio.get_running_loop().time())
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -115,21 +123,34 @@ class Script:
         assert isinstance(answer, bytes)
         return answer
 
+    @override
+    @asynccontextmanager
     async def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
-    ) -> AsyncIterator[WatchEvent]:
-        # Anything wider is refused by the real role.
-        assert params == {"fieldSelector": "metadata.name=extension-apiserver-authentication"}
+    ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        assert params == ONLY_IT
         self.watched.append(resource_version)
         if self.watch_error is not None:
             raise self.watch_error
+        async with aclosing(self._events()) as events:
+            yield events
+
+    async def _events(self) -> AsyncGenerator[WatchEvent, None]:
         while self.events:
             yield self.events.pop(0)
         await asyncio.Event().wait()
 
+    @override
+    async def fetch(self, *args: Any, **kwargs: Any) -> Received:
+        raise NotImplementedError
+
+    @override
+    async def post(self, path: str, body: bytes, *, deadline_s: float = 10.0) -> bytes:
+        raise NotImplementedError
+
 
 def config_map(version: str = "1", **data: str) -> dict[str, Any]:
-    return {"metadata": {"resourceVersion": version}, "data": {**DATA, **data}}
+    return {"metadata": {"uid": "one", "resourceVersion": version}, "data": {**DATA, **data}}
 
 
 def event(kind: str, document: object) -> WatchEvent:
@@ -190,7 +211,7 @@ async def test_a_list_of_no_use_leaves_the_last_good_word(listing: object) -> No
 @pytest.mark.parametrize(
     "bad",
     [
-        event("MODIFIED", {"metadata": {"resourceVersion": "2"}}),
+        event("MODIFIED", {"metadata": {"uid": "one", "resourceVersion": "2"}}),
         event("MODIFIED", config_map("2", **{"requestheader-client-ca-file": ""})),
         event("MODIFIED", config_map("2", **{"requestheader-allowed-names": "{"})),
         event("DELETED", config_map("2")),
@@ -221,7 +242,7 @@ async def test_a_cluster_that_is_away_is_asked_again_with_growing_pauses_and_sai
     front_proxy = await followed(script, 100, [])
     assert front_proxy.trust is None
     assert front_proxy.problem == "away"
-    assert script.reads == pytest.approx([0, 1, 3, 7, 15, 31, 61, 91])
+    assert script.reads == pytest.approx([0, 1, 3, 7, 15, 30, 45, 60, 75, 90])
 
 
 @pytest.mark.looptime

@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.worker.api_errors import refusal
 from devicemanager.worker.apiserver.owners import LOOKUPS
-from devicemanager.worker.cluster import refusal
 from tests.timing import until
 from tests.unit.apiserver.room import GROUPS, Received, Room, open_room
 

@@ -13,7 +13,7 @@ from collectors.nvml_codes import CODES
 from collectors.query_failures import UNHEALTHY_FAILURES
 from devicemanager.model.accelerator import Card, Reason
 from tests.standins.child import CollectorChild, Line, ReadSample
-from tests.standins.nvml import GIB, MIB, NvmlStandin, Scenario
+from tests.standins.nvml import GIB, MIB, NvmlStandin, Scenario, healthy_card
 
 StartNvidia = Callable[..., CollectorChild]
 FIGURES = ("memory", "memoryUsed", "cores", "temperature", "power", "powerLimit", "clockReductionReasons")
@@ -511,6 +511,18 @@ class TestLostCards:
         nvml.play(Scenario.healthy(2).card(0, uuid="GPU-other", name="another", pci="00000000:99:00.0"))
         sample = child.sample_where(lambda sample: sample.readings[0]["id"] == "GPU-other")
         assert (sample.readings[0]["name"], sample.readings[0]["power"]) == ("another", 120_500)
+
+    def test_another_card_behind_a_handle_that_is_lost_before_it_has_said_all(
+        self, nvml: NvmlStandin, nvidia: StartNvidia
+    ) -> None:
+        """F01: it is the other card that is lost."""
+        nvml.play(Scenario.healthy(1))
+        child = nvidia()
+        child.sample()
+        moved = Scenario(1).card(0, **healthy_card(1))
+        nvml.play(moved.call("nvmlDeviceGetName", 0, code=15))
+        lost = child.sample_where(lambda sample: sample.readings[0]["unhealthy"] is not None).readings[0]
+        assert (lost["id"], lost["memory"]) == (healthy_card(1)["uuid"], "lost")
 
 
 class TestDriver:

@@ -11,11 +11,11 @@ from devicemanager.demo.live import Frame, View, age_text, cores_text, gib_text,
 from devicemanager.model.accelerator import CollectorState, Figure, Reason
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from tests import devices
 
@@ -45,7 +45,7 @@ def view(
     limits: Resources = Resources(4000, 8192, 20480),  # noqa: B008 - frozen
 ) -> View:
     sample = UsageSample(NOW - timedelta(seconds=4), cpu, 2574, 610, 624, cards, Resources(), limits, sources)
-    return View("team-a/chat", InstanceUsage("team-a", "chat", "uid", None, node_name="demo-node", sample=sample))
+    return View("team-a/chat", WorkloadUsage("team-a", "chat", "uid", None, node_name="demo-node", sample=sample))
 
 
 def drawn(*views: View, width: int = 80, encoding: str = "utf-8", color: bool = False) -> str:

@@ -12,7 +12,7 @@ from devicemanager.node.awaited import AwaitedSupervisor
 from devicemanager.node.holder import Holder
 from devicemanager.node.supervisor import Supervisor
 from devicemanager.programs import hardware
-from devicemanager.settings.flags import load
+from devicemanager.settings.loading import load
 from devicemanager.settings.node import DetectSettings, ServeSettings
 
 NVIDIA, AMD = "10de", "1002"

@@ -11,7 +11,7 @@ from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.figures import Figures
 from devicemanager.model.usage import PeerSnapshot, SnapshotCard
 from devicemanager.programs import present
-from devicemanager.settings.node import Output
+from devicemanager.settings.output import Output
 from tests import devices
 
 CARD = SnapshotCard(

@@ -7,11 +7,11 @@ import pytest
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.programs.present_usage import usage_text
 from tests import devices
@@ -43,7 +43,7 @@ def test_figures_cards_and_sources() -> None:
             SourceReport("device-manager/nvidia", CollectorState.CRASHED, None, "ended by SIGSEGV"),
         ),
     )
-    assert usage_text(InstanceUsage("team-a", "web", "uid", None, sample=sample), NOW) == (
+    assert usage_text(WorkloadUsage("team-a", "web", "uid", None, sample=sample), NOW) == (
         "team-a/web: sampled 1m15s ago\n"
         "\n"
         "FIGURE   USED\n"
@@ -67,9 +67,9 @@ def test_figures_cards_and_sources() -> None:
 def test_the_age_does_not_depend_on_the_clock_of_whoever_asks(skew_s: int) -> None:
     sources = (SourceReport("kubelet", SourceState.OK, 3),)
     sample = UsageSample(NOW, 1, 1, 1, 1, (), Resources(), Resources(), sources)
-    usage = InstanceUsage("team-a", "web", "uid", None, sample=sample)
+    usage = WorkloadUsage("team-a", "web", "uid", None, sample=sample)
     assert usage_text(usage, NOW + timedelta(seconds=skew_s)).startswith("team-a/web: sampled 3s ago\n")
 
 
 def test_an_instance_without_a_sample_says_so() -> None:
-    assert usage_text(InstanceUsage("team-a", "web", "uid", None), NOW) == "team-a/web: no sample"
+    assert usage_text(WorkloadUsage("team-a", "web", "uid", None), NOW) == "team-a/web: no sample"

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from devicemanager.errors import SettingsError
 from devicemanager.programs.serve import serve
-from devicemanager.settings.flags import load
+from devicemanager.settings.loading import load
 from devicemanager.settings.node import ServeSettings
 from tests.timing import until
 from tests.tls_peers import Peer, authority, client, connected, on_both_loops, write_pair

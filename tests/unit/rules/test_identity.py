@@ -110,6 +110,9 @@ def test_a_card_that_moved_up_is_not_taken_for_the_one_that_left() -> None:
         pytest.param([read(0, "GPU-0"), silent(1)], ["0000:00:00.0"], "index:1", id="none left"),
         pytest.param([read(0, "GPU-0"), silent(1)], ["0000:08:00.0", "0000:01:00.0"], "index:1", id="two left"),
         pytest.param([silent(0), silent(1)], ["0000:01:00.0"], "index:1", id="one left for two"),
+        pytest.param(
+            [read(0, "GPU-0"), silent(1)], ["0000:08:00.0"], "index:1", id="one left that may be another's"
+        ),
         pytest.param([silent(0), silent(1, "0000:05:00.0")], [], "pci:0000:05:00.0", id="its own address"),
     ],
 )

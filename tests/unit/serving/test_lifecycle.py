@@ -11,8 +11,9 @@ import pytest
 from aiohttp import web
 from typing_extensions import override
 
+from devicemanager.errors import SettingsError
 from devicemanager.serving import probes
-from devicemanager.serving.lifecycle import serve_until_told
+from devicemanager.serving.lifecycle import Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
 from tests.timing import until
 from tests.tls_peers import Logged, on_both_loops, server_identity
@@ -27,7 +28,9 @@ async def for_ever() -> None:
 class Program:
     """A program of one answer and one part, and what it logs."""
 
-    def __init__(self, part: Part = for_ever, *, port: int = 0) -> None:
+    def __init__(
+        self, part: Part = for_ever, *, port: int = 0, startup: Part | None = None, delay_s: float = 0
+    ) -> None:
         self.logged = Logged()
         self.shutdown = probes.Shutdown()
         app = web.Application()
@@ -35,18 +38,21 @@ class Program:
         app.router.add_get("/readyz", probes.handler(ready))
         self.listener = self._listener(app, port)
         self._part = part
+        self._startup = startup
+        self._delay_s = delay_s
 
     def _listener(self, app: web.Application, port: int) -> Listener:
         return Listener(app, [("127.0.0.1", port)], server_identity(), log=self.logged.log)
 
     async def run(self) -> int:
-        return await serve_until_told(
-            self.listener,
+        server = serving(
+            Server(self.listener, self.shutdown),
             {"the part": self._part},
-            self.shutdown,
+            startup={} if self._startup is None else {"the beginning": self._startup},
             drain_s=5,
             log=self.logged.log,
         )
+        return await run_until_signal(server, delay_s=self._delay_s, log=self.logged.log)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[int]]:
@@ -138,6 +144,51 @@ async def test_a_server_that_ends_by_itself_ends_everything_with_1() -> None:
 
     assert await program.run() == 1
     assert program.reason() == "listener ended by itself"
+
+
+@on_both_loops
+async def test_what_is_to_be_done_once_may_end() -> None:
+    done = asyncio.Event()
+
+    async def startup() -> None:
+        done.set()
+
+    program = Program(startup=startup)
+    async with program.running() as task:
+        await done.wait()
+        assert not task.done()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+        assert await task == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@on_both_loops
+async def test_it_serves_on_unready_for_the_delay_and_a_second_signal_ends_that(number: signal.Signals) -> None:
+    program = Program(delay_s=3600)
+    async with program.running() as task:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until(lambda: program.logged.events("shutdown_started"))
+        _, writer = await asyncio.open_connection(*program.listener.addresses[0])
+        writer.close()
+        assert not task.done()
+        os.kill(os.getpid(), number)
+
+        assert await task == 0
+
+    assert [line["delay_s"] for line in program.logged.events("shutdown_started")] == [3600]
+
+
+@on_both_loops
+async def test_settings_that_turn_out_to_be_wrong_are_refused_as_settings() -> None:
+    async def startup() -> None:
+        raise SettingsError(["--service: is somebody else's"])
+
+    program = Program(startup=startup)
+    with pytest.raises(SettingsError, match="is somebody else's"):
+        await program.run()
+
+    assert not program.logged.events("program_failed")
 
 
 @on_both_loops

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from devicemanager.errors import SettingsError
-from devicemanager.settings.demo import KUBECONFIG_HEADER, DemoSettings, environment_of_children
-from devicemanager.settings.flags import load
+from devicemanager.settings.demo import KUBECONFIG_HEADER, DemoSettings
+from devicemanager.settings.loading import load
 
 
 def problems(*arguments: str) -> str:
@@ -41,13 +41,3 @@ def test_only_a_kubeconfig_of_ours_is_replaced(tmp_path: Path) -> None:
 
 def test_a_kubeconfig_needs_a_directory(tmp_path: Path) -> None:
     assert "there is no directory" in problems(f"--kubeconfig={tmp_path / 'missing' / 'k'}")
-
-
-def test_children_do_not_inherit_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DEVICEMANAGER_MANUFACTURER", "nvidia")
-    monkeypatch.setenv("KUBECONFIG", "/somewhere")
-    monkeypatch.setenv("LANG", "C.UTF-8")
-    environment = environment_of_children()
-    assert "DEVICEMANAGER_MANUFACTURER" not in environment
-    assert "KUBECONFIG" not in environment
-    assert environment["LANG"] == "C.UTF-8"

@@ -1,6 +1,5 @@
 """Settings: where each value comes from, what is refused, and that everything wrong is said at once."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,17 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from devicemanager.errors import SettingsError
-from devicemanager.settings import node as settings
-from devicemanager.settings.flags import Conflict, Settings, load, settings_of, with_flags
-from devicemanager.settings.node import (
-    DetectSettings,
-    LogFormat,
-    LogLevel,
-    MonitorSettings,
-    Output,
-    ServeSettings,
-    SnapshotSettings,
-)
+from devicemanager.settings.flags import Conflict, Settings, effective, settings_of, with_flags
+from devicemanager.settings.loading import load
+from devicemanager.settings.node import DetectSettings, MonitorSettings, ServeSettings, SnapshotSettings
+from devicemanager.settings.output import LogFormat, LogLevel, Output
 from devicemanager.settings.usage import help_text
 
 URL = "https://127.0.0.1:32443"
@@ -335,14 +327,6 @@ def test_settings_do_not_change() -> None:
         serve().secure_port = 1  # type: ignore[misc]
 
 
-def test_the_environment_of_this_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("DEVICEMANAGER_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("DEVICEMANAGER_SECURE_PORT", "7")
-
-    assert settings.from_process(ServeSettings, []).secure_port == 7
-
-
 @pytest.mark.parametrize("model", [ServeSettings, DetectSettings, MonitorSettings, SnapshotSettings])
 def test_help_shows_every_flag_variable_and_default(model: type[Settings]) -> None:
     text = help_text("devicemanager x", "What it does.", model)
@@ -358,6 +342,18 @@ def test_help_shows_every_flag_variable_and_default(model: type[Settings]) -> No
 def test_no_two_settings_of_a_program_share_a_name_or_a_letter() -> None:
     for model in (ServeSettings, DetectSettings, MonitorSettings, SnapshotSettings):
         flags = [setting.flag for setting in settings_of(model)]
-        letters = [setting.about.short for setting in settings_of(model) if setting.about.short]
+        letters = [setting.spec.short for setting in settings_of(model) if setting.spec.short]
         assert len(set(flags)) == len(flags)
         assert len(set(letters)) == len(letters)
+
+
+def test_effective_settings_are_spelled_as_in_a_file(tmp_path: Path) -> None:
+    given = effective(serve("--monitor-period=90s", "--allow-anonymous", f"--sys-root={tmp_path}", "--san=a,b"))
+
+    assert given["monitor-period"] == "1m30s"
+    assert given["allow-anonymous"] == "true"
+    assert given["sys-root"] == str(tmp_path)
+    assert given["san"] == "a,b"
+    assert given["secure-port"] == "32443"
+    assert "cert-dir" not in given
+    assert "config" not in given

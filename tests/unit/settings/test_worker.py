@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from devicemanager.errors import SettingsError
-from devicemanager.settings.flags import load
 from devicemanager.settings.kubelet import KubeletMode
+from devicemanager.settings.loading import load
 from devicemanager.settings.worker import WorkerSettings
 
 

@@ -30,7 +30,8 @@ def blocking_calls_fail() -> Iterator[BlockBuster]:
     """A blocking call made on the loop by the worker's own code fails the test."""
     # Credentials are read on a loop of their own in a thread of its own, and may block that.
     with blockbuster_ctx(
-        scanned_modules=["devicemanager.worker"], excluded_modules=["devicemanager.worker.credentials"]
+        scanned_modules=["devicemanager.transport", "devicemanager.worker"],
+        excluded_modules=["devicemanager.worker.credentials"],
     ) as blockbuster:
         yield blockbuster
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -16,15 +16,18 @@ from devicemanager.demo.cluster.figures import pod_metrics, stats_summary
 from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.transport.failures import within
+from devicemanager.transport.messages import Received
 from devicemanager.wire import snapshot
-from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster, WatchEvent
+from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
 from devicemanager.worker.kubelet import ProxiedKubelets
 from devicemanager.worker.metrics_server import MetricsServer
-from devicemanager.worker.read import InstanceReader
+from devicemanager.worker.read import WorkloadReader
 from devicemanager.worker.sources import AGES, Ages, Sources
-from devicemanager.worker.transport import Received, within
-from devicemanager.worker.workloads import Workloads
+from devicemanager.worker.watch_stream import WatchEvent
+from devicemanager.worker.workloads.instance.workload import INSTANCE
+from devicemanager.worker.workloads.reads import WorkloadReads
 from tests.timing import START, LoopClock
 from tests.unit.worker.conftest import card, snapshot_document
 
@@ -101,11 +104,10 @@ class ScriptedCluster(Cluster):
         raise NotImplementedError
 
     @override
-    async def watch(
+    def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
-    ) -> AsyncGenerator[WatchEvent, None]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         raise NotImplementedError
-        yield WatchEvent("ADDED", b"")  # makes it a generator
 
 
 class ScriptedDeviceManagers(DeviceManagers):
@@ -141,7 +143,7 @@ class World:
     cluster: ScriptedCluster
     device_managers: ScriptedDeviceManagers
     sources: Sources
-    reader: InstanceReader
+    reader: WorkloadReader
 
     def add(self, spec: InstanceSpec, instance_uid: str = INSTANCE_UID, pod_uid: str = POD_UID) -> dict[str, Any]:
         """An Instance with its pod, its kubelet's and metrics.k8s.io's figures, and its cards; returns the pod."""
@@ -175,7 +177,7 @@ async def world(ages: Ages = AGES) -> AsyncIterator[World]:
     cluster = ScriptedCluster(clock)
     managers = ScriptedDeviceManagers(cluster)
     async with (
-        Workloads(cluster, clock) as workloads,
+        WorkloadReads(INSTANCE, cluster, clock) as reads,
         Sources(ProxiedKubelets(cluster), MetricsServer(cluster), managers, clock, ages) as sources,
     ):
-        yield World(cluster, managers, sources, InstanceReader(workloads, sources, clock))
+        yield World(cluster, managers, sources, WorkloadReader(reads, sources, clock))

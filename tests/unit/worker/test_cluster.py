@@ -5,7 +5,6 @@ import gzip
 import json
 import threading
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,9 @@ from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER, Stand
 from devicemanager.errors import FetchError, SettingsError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker import cluster as cluster_module
-from devicemanager.worker.cluster import ClusterClient, WatchEvent, object_path
+from devicemanager.worker.cluster import ClusterClient, object_path
 from devicemanager.worker.credentials import Credentials, CredentialsSource, Kubeconfig
+from devicemanager.worker.watch_stream import WatchEvent
 from tests.unit.worker.conftest import Handler, StartPeer
 
 PODS = "/api/v1/namespaces/team-a/pods"
@@ -390,7 +390,7 @@ def test_a_name_is_appended(name: str) -> None:
 
 async def watched(client: ClusterClient, count: int, version: str = "0") -> list[WatchEvent]:
     found: list[WatchEvent] = []
-    async with asyncio.timeout(10), aclosing(client.watch(PODS, resource_version=version)) as events:
+    async with asyncio.timeout(10), client.watch(PODS, resource_version=version) as events:
         async for event in events:
             found.append(event)
             if len(found) == count:
@@ -410,7 +410,7 @@ async def test_a_watch_gives_changes_as_they_come(cluster: ClusterClient, stand_
 
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         tasks.create_task(change())
-        async with aclosing(cluster.watch(path, resource_version=version)) as events:
+        async with cluster.watch(path, resource_version=version) as events:
             event = await anext(events)
 
     assert event.type == "DELETED"

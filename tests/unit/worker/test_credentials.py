@@ -31,7 +31,7 @@ def account(tmp_path: Path) -> Path:
 
 
 def test_a_service_account_is_read(account: Path) -> None:
-    found = ServiceAccount(account, ENVIRONMENT).load()
+    found = ServiceAccount(ENVIRONMENT, account).load()
 
     assert str(found.server) == "https://10.0.0.1"
     assert found.authorization == "Bearer eyJ.first"
@@ -41,19 +41,19 @@ def test_a_service_account_is_read(account: Path) -> None:
 
 
 def test_no_secret_is_printed(account: Path) -> None:
-    assert "eyJ.first" not in repr(ServiceAccount(account, ENVIRONMENT).load())
+    assert "eyJ.first" not in repr(ServiceAccount(ENVIRONMENT, account).load())
 
 
 def test_an_ipv6_server_is_bracketed(account: Path) -> None:
     found = ServiceAccount(
-        account, {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
+        {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}, account
     ).load()
 
     assert str(found.server) == "https://[fd00::1]:6443"
 
 
 def test_a_rotated_token_is_read_and_connections_are_kept(account: Path) -> None:
-    source = ServiceAccount(account, ENVIRONMENT)
+    source = ServiceAccount(ENVIRONMENT, account)
     before = source.load()
     (account / "token").write_text("  eyJ.second \r\n\n")
 
@@ -64,7 +64,7 @@ def test_a_rotated_token_is_read_and_connections_are_kept(account: Path) -> None
 
 
 def test_another_ca_makes_another_context(account: Path) -> None:
-    source = ServiceAccount(account, ENVIRONMENT)
+    source = ServiceAccount(ENVIRONMENT, account)
     before = source.load()
     (account / "ca.crt").write_bytes(Authority.create("its successor").pem.certificate)
 
@@ -76,7 +76,7 @@ def test_a_token_that_is_none_is_refused_without_being_shown(account: Path, toke
     (account / "token").write_text(token)
 
     with pytest.raises(SettingsError, match="service account in") as caught:
-        ServiceAccount(account, ENVIRONMENT).load()
+        ServiceAccount(ENVIRONMENT, account).load()
 
     assert not token.strip() or token not in str(caught.value)
 
@@ -86,17 +86,33 @@ def test_a_missing_file_is_named(account: Path, name: str) -> None:
     (account / name).unlink()
 
     with pytest.raises(SettingsError, match="does not exist"):
-        ServiceAccount(account, ENVIRONMENT).load()
+        ServiceAccount(ENVIRONMENT, account).load()
+
+
+@pytest.mark.parametrize("port", [None, "", "http", "70000"])
+def test_a_port_that_is_none_is_named(account: Path, port: str | None) -> None:
+    environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+
+    with pytest.raises(SettingsError, match=f"KUBERNETES_SERVICE_PORT={port or ''} is no port"):
+        ServiceAccount({name: value for name, value in environment.items() if value is not None}, account).load()
+
+
+@pytest.mark.parametrize("ca", ["", "no certificate"])
+def test_a_ca_that_is_none_is_refused(account: Path, ca: str) -> None:
+    (account / "ca.crt").write_text(ca)
+
+    with pytest.raises(SettingsError, match="service account in"):
+        ServiceAccount(ENVIRONMENT, account).load()
 
 
 def test_outside_a_pod_it_says_so(account: Path) -> None:
     with pytest.raises(SettingsError, match="not in a cluster, and no --kubeconfig"):
-        ServiceAccount(account, {}).load()
+        ServiceAccount({}, account).load()
 
 
 def test_without_a_service_account_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="not in a cluster, and no --kubeconfig"):
-        ServiceAccount(tmp_path / "none", ENVIRONMENT).load()
+        ServiceAccount(ENVIRONMENT, tmp_path / "none").load()
 
 
 # Kubeconfigs

@@ -22,8 +22,8 @@ from devicemanager.tls.material import TrustedCAs, client_context
 from devicemanager.wire import pods
 from devicemanager.wire.nodes import AddressType, Node, NodeAddress
 from devicemanager.worker import direct_kubelets
+from devicemanager.worker.client import ReadOptions, connect
 from devicemanager.worker.cluster import ClusterClient
-from devicemanager.worker.connected import ReadOptions, connected
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess, summary_url
 from devicemanager.worker.outcomes import Answer
@@ -354,7 +354,7 @@ def test_an_address_that_is_none_is_not_dialled(address: str) -> None:
 @pytest.mark.asyncio
 async def test_the_whole_read_side_in_direct_mode(furnished: StandInCluster, kubeconfig: Path) -> None:
     options = ReadOptions(kubelets=access(furnished))
-    async with furnished.kubelet(NODE), connected(Kubeconfig(str(kubeconfig)), options) as side:
+    async with furnished.kubelet(NODE), connect(Kubeconfig(str(kubeconfig)), options) as side:
         outcomes = [await side.reader.read("team-a", "web") for _ in range(2)]
         async with asyncio.TaskGroup() as readers:
             for _ in range(20):

@@ -10,11 +10,11 @@ from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceFailure, SourceState
+from devicemanager.transport.failures import attempt
 from devicemanager.wire import pods
 from devicemanager.worker import kubelet
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.kubelet import ProxiedKubelets
-from devicemanager.worker.transport import attempt
 from tests.unit.worker.scripted import kubelet_path, world
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.demo.cluster.stand_in import StandInCluster
-from devicemanager.worker.connected import ReadOptions
+from devicemanager.worker.client import ReadOptions
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer
 
 PAGE = Path(__file__).parents[3] / "docs" / "library.md"

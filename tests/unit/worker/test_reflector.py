@@ -1,23 +1,29 @@
 """A copy kept by list and watch, against a scripted API server in virtual time."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 from typing_extensions import override
 
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.transport.messages import Received
 from devicemanager.worker import reflector as reflector_module
-from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster, WatchEvent
+from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster
 from devicemanager.worker.reflector import Reflector, list_objects
-from devicemanager.worker.transport import Received
+from devicemanager.worker.watch_stream import WatchEvent
 
 UNREACHABLE = FetchError(SourceState.UNREACHABLE, "cannot connect")
+REFUSED = FetchError(SourceState.FORBIDDEN, "watch is forbidden", status=403)
+"""As the first of a watch: it is not even opened."""
 GONE = FetchError(SourceState.INVALID, "too old resource version", status=410)
 
 
@@ -57,14 +63,22 @@ class ScriptedCluster(Cluster):
         return json.dumps(document).encode()[:-1] + b',"items":[' + items + b"]}"
 
     @override
+    @asynccontextmanager
     async def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
-    ) -> AsyncGenerator[WatchEvent, None]:
+    ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         self.watched_from.append((asyncio.get_running_loop().time(), resource_version))
-        if not self.watches:
+        script = self.watches.pop(0) if self.watches else None
+        if script and script[0] is REFUSED:
+            raise REFUSED
+        async with aclosing(self._events(script)) as events:
+            yield events
+
+    async def _events(self, script: "list[WatchEvent | FetchError] | None") -> AsyncGenerator[WatchEvent, None]:
+        if script is None:
             self.idle.set()
             await asyncio.Event().wait()
-        for event in self.watches.pop(0):
+        for event in script or ():
             if isinstance(event, FetchError):
                 raise event
             yield event
@@ -232,3 +246,31 @@ async def test_an_event_that_is_no_object_starts_the_watch_again(
 
     assert len(scripted.watched_from) == 2
     assert reflector.items == {}
+
+
+async def test_recovery_is_noted_when_the_watch_is_open_and_not_before(
+    reflector: Reflector[str], scripted: ScriptedCluster
+) -> None:
+    scripted.watches = [[REFUSED], [REFUSED], [REFUSED]]
+    with capture_logs() as logs:
+        await follow(reflector, scripted)
+
+    assert [line["event"] for line in logs] == ["watch_failed", "watch_recovered"]
+    assert reflector.problem is None
+
+
+async def test_a_collection_may_be_listed_again_whatever_the_watch_says(scripted: ScriptedCluster) -> None:
+    seen: list[dict[str, str]] = []
+    scripted.pages = [[thing("a")]]
+    copy: Reflector[str] = Reflector(
+        scripted, "/things", describe, name="things", recheck_s=60, changed=lambda: seen.append({**copy.items})
+    )
+    # Ends that come again and again must not put the next list off.
+    scripted.watches = [[], [], [WatchEvent("ADDED", thing("b", 11))]]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(130):
+            await copy.run()
+
+    assert scripted.lists == 3
+    assert seen == [{"a": "x"}, {"a": "x", "b": "x"}, {"a": "x"}, {"a": "x"}]
+    assert [at for at, version in scripted.watched_from] == [0, 1, 2, 3, 60, 120]

@@ -1,0 +1,254 @@
+"""The worker as a program: an aggregated API server with all its sources, from its start to a clean end.
+
+Discovery is served from the moment the socket listens. Everything that depends on others, the API server included,
+comes up beside it and is told by readiness.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.clock import Clock, SystemClock
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.programs.server_identity import server_identity
+from devicemanager.serving import descriptors
+from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
+from devicemanager.serving.listener import Listener
+from devicemanager.serving.probes import PING, Check, Probe, Shutdown
+from devicemanager.settings.process import api_server_environment
+from devicemanager.settings.worker import WorkerSettings
+from devicemanager.tls.identity import ClientIdentity, ServerIdentity
+from devicemanager.tls.material import PairFiles, TrustedCAs
+from devicemanager.worker.apiserver.authentication import Authenticator, TokenReviews, is_front_proxy
+from devicemanager.worker.apiserver.authorization import AccessReviews, Authorizer, ReviewFailedError
+from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
+from devicemanager.worker.apiserver.front_proxy import FrontProxy
+from devicemanager.worker.apiserver.in_flight import InFlightLimiter
+from devicemanager.worker.apiserver.limits import DESCRIPTORS_RESERVED, LIMITS
+from devicemanager.worker.apiserver.metrics import WorkerMetrics
+from devicemanager.worker.apiserver.openapi import OpenApiDocuments
+from devicemanager.worker.apiserver.owners import Owners
+from devicemanager.worker.apiserver.registration import check_registration, parse_service
+from devicemanager.worker.apiserver.rendering import Renderer
+from devicemanager.worker.apiserver.resources import ResourceHandler
+from devicemanager.worker.apiserver.reviews import ReviewCache
+from devicemanager.worker.apiserver.server import ApiServer, Components
+from devicemanager.worker.client import Client, ReadOptions, connect
+from devicemanager.worker.credentials import SERVICE_ACCOUNT, CredentialsSource, Kubeconfig, ServiceAccount
+from devicemanager.worker.direct_kubelets import KubeletAccess
+from devicemanager.worker.single_flight import OverloadedError
+from devicemanager.worker.sources import Ages
+from devicemanager.worker.workloads.registry import WORKLOADS
+
+_RETRY_S: Final = 5.0
+"""Between two attempts at what must succeed once: the first access review, the look at the APIService."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker(Server):
+    """A worker that listens.
+
+    Attributes:
+        ready: Says whether it is ready.
+    """
+
+    ready: Probe
+
+
+async def run(settings: WorkerSettings) -> int:
+    """Serve until SIGTERM or SIGINT; a second one cuts the shutdown delay short. Returns the exit code.
+
+    Raises:
+        SettingsError: What the person running us must change.
+    """
+    log = structlog.get_logger().bind()
+    server = running(settings, SystemClock(), log)
+    return await run_until_signal(server, delay_s=settings.shutdown_delay, log=log)
+
+
+@asynccontextmanager
+async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLogger) -> AsyncIterator[Worker]:
+    """A worker that serves for as long as the block runs, and then drains.
+
+    Raises:
+        SettingsError: What the person running us must change.
+    """
+    identity = await server_identity(settings, None, clock, log)
+    peers = _device_manager_identity(settings, clock, log)
+    kubelets = _kubelet_identity(settings, clock, log)
+    options = ReadOptions(
+        device_manager_tls=None if peers is None else lambda: peers.context,
+        device_manager_namespace=settings.device_manager_namespace,
+        device_manager_server_name=settings.device_manager_server_name,
+        kubelets=None if kubelets is None else _kubelet_access(settings, kubelets),
+        ages=Ages(settings.kubelet_max_age, settings.snapshot_max_age),
+    )
+    async with AsyncExitStack() as stack:
+        side = await stack.enter_async_context(connect(_credentials(settings), options, clock=clock))
+        registered = await _registered(settings, side)
+        components, front_proxy = await _components(settings, side, identity, clock, stack)
+        shutdown = Shutdown()
+        ready = [
+            PING,
+            Check("front-proxy", lambda: None if front_proxy.trust is not None else front_proxy.problem),
+            Check(
+                "access-review", lambda: None if components.authorizer.reached else "no access review answered yet"
+            ),
+            shutdown.check,
+        ]
+        probes = _probes({"healthz": [PING], "livez": [PING], "readyz": ready}, log)
+        server = ApiServer(components, probes)
+        address = (settings.bind_address or "", settings.secure_port)
+        listener = Listener(
+            server.application(),
+            [address],
+            identity,
+            limits=descriptors.fitted(LIMITS, DESCRIPTORS_RESERVED, log),
+            verified=lambda certificate: is_front_proxy(certificate, front_proxy.trust, clock.now()),
+            log=log,
+        )
+        followers: dict[str, Part] = {"front proxy": front_proxy.follow, "certificates": identity.follow}
+        if peers is not None:
+            followers["device managers' certificates"] = peers.follow
+        if kubelets is not None:
+            followers["kubelets' certificates"] = kubelets.follow
+        startup: dict[str, Part] = {"access review": lambda: _reach_reviews(components.authorizer)}
+        if not registered:
+            startup["registration"] = lambda: _register_later(settings, side)
+        worker = Worker(listener, shutdown, probes["/readyz"])
+        await stack.enter_async_context(
+            serving(worker, followers, startup=startup, drain_s=settings.shutdown_timeout, log=log)
+        )
+        yield worker
+
+
+async def _components(
+    settings: WorkerSettings, side: Client, identity: ServerIdentity, clock: Clock, stack: AsyncExitStack
+) -> tuple[Components, FrontProxy]:
+    limiter = InFlightLimiter(settings.max_reads)
+    resources = [workload.resource for workload in WORKLOADS]
+    metrics = WorkerMetrics(
+        lambda: identity.not_after,
+        lambda: limiter.in_flight,
+        resources,
+        lambda: {
+            "kubelet": side.sources.kubelets.statistics,
+            "metrics.k8s.io": side.sources.metrics.statistics,
+            "device-manager": side.sources.snapshots.statistics,
+        },
+    )
+    front_proxy = FrontProxy(side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())))
+    tokens: TokenReviews = await stack.enter_async_context(ReviewCache(clock))
+    access: AccessReviews = await stack.enter_async_context(ReviewCache(clock))
+    handlers = [
+        await stack.enter_async_context(
+            ResourceHandler(
+                side.readers[workload.resource.plural],
+                Renderer(settings.api_group, workload),
+                limiter,
+                clock,
+                metrics.observe_usages,
+            )
+        )
+        for workload in WORKLOADS
+    ]
+    components = Components(
+        discovery=DiscoveryDocuments(settings.api_group, resources),
+        openapi=OpenApiDocuments(settings.api_group, WORKLOADS),
+        authenticator=Authenticator(lambda: front_proxy.trust, side.cluster, tokens, clock),
+        authorizer=Authorizer(side.cluster, access),
+        handlers=handlers,
+        owners=Owners(side.cluster, settings.api_group, resources),
+        metrics=metrics,
+        clock=clock,
+    )
+    return components, front_proxy
+
+
+def _probes(roots: Mapping[str, Sequence[Check]], log: FilteringBoundLogger) -> dict[str, Probe]:
+    """By path: each root with all its checks, and each check alone below it."""
+    probes = {}
+    for root, checks in roots.items():
+        probes[f"/{root}"] = Probe(root, checks, log)
+        probes |= {f"/{root}/{check.name}": Probe(f"{root}/{check.name}", [check], log) for check in checks}
+    return probes
+
+
+def _credentials(settings: WorkerSettings) -> CredentialsSource:
+    if settings.kubeconfig is None:
+        return ServiceAccount(api_server_environment(), SERVICE_ACCOUNT)
+    return Kubeconfig(settings.kubeconfig)
+
+
+def _device_manager_identity(
+    settings: WorkerSettings, clock: Clock, log: FilteringBoundLogger
+) -> ClientIdentity | None:
+    if not settings.reads_device_managers:
+        return None
+    if settings.device_manager_insecure_skip_verify:
+        log.warning("device_managers_not_verified", namespace=settings.device_manager_namespace)
+    folder = settings.device_manager_client_cert_dir
+    return ClientIdentity(
+        settings.device_manager_ca_file,
+        None if folder is None else PairFiles.in_directory(folder),
+        verify=not settings.device_manager_insecure_skip_verify,
+        clock=clock,
+        log=log,
+    )
+
+
+def _kubelet_identity(settings: WorkerSettings, clock: Clock, log: FilteringBoundLogger) -> ClientIdentity | None:
+    if not settings.reads_kubelets_directly:
+        return None
+    if settings.kubelet_insecure_skip_verify:
+        log.warning("kubelets_not_verified")
+        return ClientIdentity(None, verify=False, clock=clock, log=log)
+    authority = settings.kubelet_certificate_authority or SERVICE_ACCOUNT / "ca.crt"
+    return ClientIdentity(authority, clock=clock, log=log)
+
+
+def _kubelet_access(settings: WorkerSettings, identity: ClientIdentity) -> KubeletAccess:
+    return KubeletAccess(
+        tls=lambda: identity.context,
+        address_types=settings.kubelet_preferred_address_types,
+        server_name=settings.kubelet_server_name,
+    )
+
+
+async def _registered(settings: WorkerSettings, side: Client) -> bool:
+    """Whether the group is known to be ours to serve; False when the cluster cannot be asked now.
+
+    Raises:
+        SettingsError: It is somebody else's.
+    """
+    if settings.service is None or settings.take_over_api_service:
+        return True
+    try:
+        await check_registration(side.cluster, settings.api_group, parse_service(settings.service))
+    except (FetchError, DocumentError) as error:
+        structlog.get_logger().warning("api_service_unknown", error=str(error))
+        return False
+    return True
+
+
+async def _register_later(settings: WorkerSettings, side: Client) -> None:
+    """Ask until there is an answer: a cluster that is down when we start must not decide whose the group is."""
+    registered = False
+    while not registered:
+        await asyncio.sleep(_RETRY_S)
+        registered = await _registered(settings, side)
+
+
+async def _reach_reviews(authorizer: Authorizer) -> None:
+    """Try access reviews until one is answered, so that readiness says whether we may ask for them."""
+    while not authorizer.reached:
+        try:
+            await authorizer.probe()
+        except (ReviewFailedError, OverloadedError) as error:
+            structlog.get_logger().warning("access_review_failed", reason=str(error))
+            await asyncio.sleep(_RETRY_S)

@@ -1,0 +1,38 @@
+"""This process's environment: the one module that reads it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from devicemanager.settings.flags import ENVIRONMENT_PREFIX, Settings
+from devicemanager.settings.loading import Rules, load, no_rules
+
+S = TypeVar("S", bound=Settings)
+
+
+def from_process(model: type[S], arguments: Sequence[str], rules: Rules = no_rules) -> S:
+    """A program's settings from its arguments, this process's environment, its file and the defaults.
+
+    Args:
+        model: The program's settings.
+        arguments: What follows the program's name on the command line.
+        rules: As for :func:`devicemanager.settings.loading.load`.
+
+    Raises:
+        SettingsError: With every problem found.
+    """
+    return load(model, arguments, os.environ, rules)
+
+
+def api_server_environment() -> Mapping[str, str]:
+    """The variables in which the kubelet tells every pod where the API server is."""
+    return {name: value for name, value in os.environ.items() if name.startswith("KUBERNETES_SERVICE_")}
+
+
+def environment_of_children() -> Mapping[str, str]:
+    """This process's environment without our own settings: the demo's programs get theirs as flags."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(ENVIRONMENT_PREFIX) and name != "KUBECONFIG"
+    }

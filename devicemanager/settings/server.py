@@ -1,0 +1,62 @@
+"""The settings of both servers: where they listen, with which certificate, and how they end."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import AfterValidator
+from typing_extensions import override
+
+from devicemanager.settings.flags import Conflict, FlagSpec, Settings
+from devicemanager.settings.values import (
+    Address,
+    ExistingDirectory,
+    Names,
+    Seconds,
+    between,
+    checked,
+    port_problem,
+)
+
+
+class ServerSettings(Settings):
+    """Where a program listens, and who it is there."""
+
+    bind_address: Annotated[
+        Address,
+        FlagSpec(
+            "IP address to listen on.",
+            "ADDRESS",
+            default="127.0.0.1, or 0.0.0.0 once clients are checked or anyone may read",
+        ),
+    ] = None
+    secure_port: Annotated[
+        int,
+        AfterValidator(checked(port_problem)),
+        FlagSpec("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
+    ] = 32443
+    cert_dir: Annotated[
+        ExistingDirectory,
+        FlagSpec(
+            "Directory with tls.crt and tls.key, followed while running.",
+            "PATH",
+            default="a self-signed pair is made at start",
+        ),
+    ] = None
+    san: Annotated[
+        Names,
+        FlagSpec("More host names and IP addresses for the self-signed certificate; may be repeated.", "NAME,..."),
+    ] = ()
+    shutdown_timeout: Annotated[
+        Seconds,
+        between(0, 300),
+        FlagSpec("How long requests under way may take after a termination signal.", "DURATION"),
+    ] = 5.0
+
+    @override
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if self.san and self.cert_dir is not None:
+            yield Conflict(
+                ("san", "cert_dir"),
+                "--san: names the self-signed certificate and has no effect with --cert-dir; drop one of them",
+            )

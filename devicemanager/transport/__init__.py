@@ -1,0 +1,1 @@
+"""Asking peers over HTTP: one bounded exchange at a time, whose every failure is a FetchError."""

@@ -1,0 +1,185 @@
+"""The HTTP client with which peers are asked: time, bytes, redirects and connections are limited.
+
+Bodies arrive undecoded, so that what counts against the limit is what decompression produced, never what it might
+produce.
+"""
+
+import re
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, Final, Self
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawResponseMessage
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.streams import StreamReader
+from typing_extensions import override
+
+from devicemanager import __version__
+from devicemanager.clock import Clock
+from devicemanager.errors import FetchError, excerpt
+from devicemanager.model.usage import SourceState
+from devicemanager.transport.messages import Received, Request
+
+CONNECTIONS: Final = 1024
+"""To all peers of a client at once. Each carries one request, and what hangs must leave room for what does not."""
+
+ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
+"""Of an error answer: room for any Kubernetes Status, too little to hurt."""
+
+INTERIM_LIMIT: Final = 8
+"""Interim (1xx) answers before the answer. We ask for none, so an honest peer sends one or two at most."""
+
+_AGE: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+
+class HttpClient:
+    """Asks peers of one kind. To be entered before use; leaving it closes its connections.
+
+    Args:
+        clock: For the times of answers.
+        connections: Open at once at most; further requests wait.
+    """
+
+    def __init__(self, clock: Clock, *, connections: int = CONNECTIONS) -> None:
+        self._clock = clock
+        self._connections = connections
+        self._session: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=_Connector(limit=self._connections),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            headers={"User-Agent": f"devicemanager/{__version__}"},
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def exchange(self, request: Request) -> Received:
+        """Asks once, follows nothing, and reads the whole answer. To be called inside
+        :func:`~devicemanager.transport.failures.within`.
+
+        Raises:
+            FetchError: ``invalid`` for a redirect, a body over the limit or one that cannot be decoded.
+        """
+        async with self.response(request) as response:
+            received_at, received_monotonic_s = self._clock.now(), self._clock.monotonic()
+            if 300 <= response.status < 400:
+                raise FetchError(SourceState.INVALID, "answered with a redirect", status=response.status)
+            limit = request.limit_bytes if response.status < 400 else ERROR_BODY_LIMIT_BYTES
+            return Received(
+                status=response.status,
+                body=await _read(response, limit),
+                content_type=response.content_type,
+                received_at=received_at,
+                received_monotonic_s=received_monotonic_s,
+                age_s=_age(response.headers.get("Age")),
+                date=_date(response.headers.get("Date")),
+            )
+
+    @asynccontextmanager
+    async def response(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer's head, its body still to come; an answer not read to its end costs the connection."""
+        async with self._session.request(
+            request.method,
+            request.url,
+            data=request.body,
+            headers=request.headers,
+            allow_redirects=False,
+            ssl=request.tls if request.tls is not None else True,
+            server_hostname=request.server_hostname,
+            proxy=request.proxy,
+        ) as response:
+            try:
+                yield response
+            except BaseException:
+                response.close()
+                raise
+
+
+class _Connection(ResponseHandler):
+    """A connection to a peer, given up when interim answers do not end; aiohttp itself reads on for ever."""
+
+    _interim = 0
+
+    @override
+    def set_response_params(self, **parameters: Any) -> None:
+        self._interim = 0
+        super().set_response_params(**parameters)
+
+    @override
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        self._interim += 100 <= data[0].code < 200
+        if self._interim <= INTERIM_LIMIT:
+            super().feed_data(data, size)
+        elif not self.is_eof():
+            # The rest of what has come already is dropped, an answer in it included.
+            self.set_exception(BadHttpMessage(f"more than {INTERIM_LIMIT} interim answers"))
+            if self.transport is not None:
+                self.transport.abort()
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Makes connections of our class."""
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(limit=limit)
+        made: type[ResponseHandler] = _Connection
+        self._factory = partial(made, loop=self._loop)
+
+
+async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    if response.content_length is not None and response.content_length > limit_bytes:
+        raise _too_long(limit_bytes)
+    decoder = _decoder(response.headers.get("Content-Encoding", "identity"))
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        if decoder and decoder.eof:
+            # The decoder would keep all that follows, and copy it with each chunk.
+            raise FetchError(SourceState.INVALID, "the compressed body goes on after its end")
+        room = limit_bytes - len(body)
+        try:
+            body += decoder.decompress(chunk, room + 1) if decoder else chunk
+        except zlib.error as error:
+            raise FetchError(SourceState.INVALID, "the body is not the gzip it claims to be") from error
+        if len(body) > limit_bytes:
+            raise _too_long(limit_bytes)
+    if decoder and not decoder.eof:
+        raise FetchError(SourceState.INVALID, "the compressed body ended early")
+    return bytes(body)
+
+
+def _decoder(encoding: str) -> "zlib._Decompress | None":
+    match encoding.strip().lower():
+        case "identity" | "":
+            return None
+        case "gzip" | "x-gzip":
+            return zlib.decompressobj(wbits=31)
+        case other:
+            raise FetchError(SourceState.INVALID, f"unknown content encoding {excerpt(other, 32)!r}")
+
+
+def _too_long(limit_bytes: int) -> FetchError:
+    return FetchError(SourceState.INVALID, f"the body is longer than {limit_bytes} bytes")
+
+
+def _age(header: str | None) -> int | None:
+    text = (header or "").strip()
+    return int(text) if _AGE.fullmatch(text) else None
+
+
+def _date(header: str | None) -> datetime | None:
+    try:
+        return parsedate_to_datetime(header or "").astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

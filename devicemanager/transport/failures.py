@@ -1,0 +1,53 @@
+"""Foreign failures of asking a peer, each turned into a FetchError, and a FetchError turned into a value."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+import aiohttp
+
+from devicemanager.errors import FetchError, excerpt
+from devicemanager.model.usage import SourceState
+
+T = TypeVar("T")
+
+CONNECTION_LOST: Final = "the connection was lost before the answer"
+
+
+@asynccontextmanager
+async def within(deadline_s: float) -> AsyncIterator[None]:
+    """Bounds the block in time and turns every foreign failure in it into a FetchError."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            yield
+    except TimeoutError as error:
+        raise FetchError(SourceState.TIMEOUT, f"no complete answer within {deadline_s:.3g} s") from error
+    except aiohttp.ClientConnectorCertificateError as error:
+        reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        raise FetchError(SourceState.UNREACHABLE, f"certificate not accepted: {excerpt(reason)}") from error
+    except aiohttp.ClientConnectorError as error:
+        # The text of the error itself names the address, which is nobody's business but the log's.
+        raise FetchError(SourceState.UNREACHABLE, f"cannot connect: {_cause(error.os_error)}") from error
+    except aiohttp.ClientPayloadError as error:
+        raise FetchError(SourceState.INVALID, "the body ended early or was garbled") from error
+    except (aiohttp.ClientConnectionError, OSError) as error:
+        raise FetchError(SourceState.UNREACHABLE, CONNECTION_LOST) from error
+    except aiohttp.ClientError as error:
+        raise FetchError(SourceState.INVALID, f"not HTTP as expected: {excerpt(str(error))}") from error
+
+
+async def attempt(read: Awaitable[T]) -> T | FetchError:
+    """The answer, or the failure as a value: in a TaskGroup one source's failure must not cancel the others."""
+    try:
+        return await read
+    except FetchError as error:
+        return error
+
+
+def _cause(error: OSError) -> str:
+    """What went wrong without where: asyncio writes the address into the text of a refused connection."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return excerpt(error.strerror or type(error).__name__)

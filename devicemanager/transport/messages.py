@@ -1,0 +1,55 @@
+"""What is asked of a peer, and what came back."""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from yarl import URL
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to ask of whom.
+
+    Attributes:
+        url: Complete and already quoted.
+        limit_bytes: Of the decoded body of a good answer.
+        tls: The context to verify with; None for plain HTTP.
+        server_hostname: The name to verify, where it is not the host of the URL.
+        proxy: Only ever from a kubeconfig; the environment is never asked.
+    """
+
+    method: str
+    url: URL
+    limit_bytes: int
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    server_hostname: str | None = None
+    proxy: URL | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A complete answer.
+
+    Attributes:
+        body: Decoded, within the limit; empty once it was read and only the times still matter.
+        received_at: Our wall clock when the headers were in, aware UTC.
+        received_monotonic_s: Our monotonic clock at the same moment.
+        age_s: The ``Age`` header; None where it is missing or no whole number of seconds.
+        date: The sender's clock, from the ``Date`` header; None where it is missing or malformed.
+    """
+
+    status: int
+    body: bytes
+    content_type: str
+    received_at: datetime
+    received_monotonic_s: float
+    age_s: int | None = None
+    date: datetime | None = None
+
+    def without_body(self) -> "Received":
+        """For keeping: what a body said is kept by whoever read it."""
+        return replace(self, body=b"")

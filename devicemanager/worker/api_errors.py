@@ -1,0 +1,36 @@
+"""What an error answer of the API server means."""
+
+from typing import Final
+
+from devicemanager.errors import FetchError, excerpt
+from devicemanager.model.usage import SourceState
+from devicemanager.wire import kubernetes
+
+
+def refusal(status: int, body: bytes) -> FetchError:
+    """What an error answer of the API server means, in the words of its own Status where it sent one.
+
+    A missing object keeps the reason ``NotFound``; a kind that is not served at all comes without a reason.
+    """
+    told = kubernetes.parse_status(body)
+    message = excerpt(told.message if told and told.message else body.decode("utf-8", "replace"))
+    return FetchError(
+        _STATES.get(status, SourceState.UNREACHABLE if status >= 500 else SourceState.INVALID),
+        f"HTTP {status}: {message}" if message else f"HTTP {status}",
+        status=status,
+        reason=told.reason if told and _UNKNOWN_KIND not in told.message else None,
+        object_name=told.details.name or None if told and told.details else None,
+    )
+
+
+_UNKNOWN_KIND: Final = "could not find the requested resource"
+"""How API machinery words a 404 for a kind it does not serve; the reason is the same as for a missing object."""
+
+_STATES: Final = {
+    401: SourceState.UNAUTHORIZED,
+    403: SourceState.FORBIDDEN,
+    404: SourceState.NOT_SERVED,
+    408: SourceState.TIMEOUT,
+    429: SourceState.UNREACHABLE,
+    504: SourceState.TIMEOUT,
+}

@@ -1,0 +1,104 @@
+"""One Instance's sample for a person: from the worker's API where there is one, else read with their own rights.
+
+The second way needs what the worker needs and, for the cards, a way to the device managers' pods and a client pair
+that they accept (``docs/demo.md``). What is missing is said in ``sources``, as everywhere.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from devicemanager.clock import Clock, SystemClock
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.settings.instance_metrics import InstanceMetricsSettings
+from devicemanager.tls.identity import ClientIdentity
+from devicemanager.tls.material import PairFiles
+from devicemanager.wire import instance_metrics
+from devicemanager.worker.client import ReadOptions, connect_reader
+from devicemanager.worker.cluster import ClusterClient, is_name, object_path
+from devicemanager.worker.credentials import Kubeconfig
+from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome
+from devicemanager.worker.workloads.instance.workload import INSTANCE
+from devicemanager.worker.workloads.workload import API_VERSION
+
+_NO_WORKER: Final = frozenset({404, 502, 503})
+"""What an API server answers when the group is served by nobody, or by nobody who answers."""
+
+_GATEWAY_TIMEOUT: Final = 504
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An outcome and how it was come by.
+
+    Attributes:
+        directly: None when the worker's API answered; else why it did not, and the rest was read with the caller's
+            own rights.
+    """
+
+    outcome: Outcome
+    directly: str | None = None
+
+
+async def fetch_usage(settings: InstanceMetricsSettings, clock: Clock | None = None) -> Fetched:
+    """Ask the worker's API; where nobody serves it, read.
+
+    Raises:
+        SettingsError: The kubeconfig or a certificate cannot be used.
+        FetchError: The API server refused the caller, or cannot be reached.
+    """
+    clock = clock or SystemClock()
+    credentials = Kubeconfig(settings.kubeconfig_paths, settings.context)
+    namespace = settings.namespace
+    if namespace is None:
+        namespace = await asyncio.to_thread(credentials.namespace)
+    if not (is_name(namespace) and is_name(settings.name)):
+        return Fetched(NotFound(f"{namespace}/{settings.name} is no name of an Instance"))
+    began_s = clock.monotonic()
+    try:
+        async with ClusterClient(credentials, clock) as cluster:
+            return Fetched(await _from_worker(cluster, settings, namespace))
+    except FetchError as error:
+        if error.status == _GATEWAY_TIMEOUT:
+            return Fetched(DeadlineExceeded(error.message))
+        if error.says_missing(settings.name):
+            # Somebody serves the group, and knows no such Instance; as Kubernetes says it, without the namespace.
+            return Fetched(NotFound(f'{error.message} in namespace "{namespace}"'))
+        if error.status not in _NO_WORKER:
+            raise
+        reason = error.message
+    except DocumentError as error:
+        reason = str(error)
+    left_s = max(0.1, settings.timeout - (clock.monotonic() - began_s))
+    options = ReadOptions(
+        device_manager_tls=_device_manager_tls(settings, clock),
+        device_manager_namespace=settings.device_manager_namespace,
+        device_manager_server_name=settings.device_manager_server_name,
+    )
+    async with connect_reader(credentials, options) as reader:
+        return Fetched(await reader.read(namespace, settings.name, deadline_s=left_s), reason)
+
+
+async def _from_worker(cluster: ClusterClient, settings: InstanceMetricsSettings, namespace: str) -> Outcome:
+    resource = INSTANCE.resource
+    prefix = f"/apis/{settings.api_group}/{API_VERSION}/namespaces"
+    path = object_path(prefix, namespace, resource.source.plural, settings.name, resource.subresource)
+    params = {"timeout": f"{settings.timeout:.1f}s"}
+    return Answer(instance_metrics.parse(await cluster.get(path, params, deadline_s=settings.timeout)))
+
+
+def _device_manager_tls(settings: InstanceMetricsSettings, clock: Clock) -> Callable[[], ssl.SSLContext] | None:
+    if settings.device_manager_ca_file is None:
+        return None
+    folder = settings.device_manager_client_cert_dir
+    identity = ClientIdentity(
+        settings.device_manager_ca_file,
+        None if folder is None else PairFiles.in_directory(folder),
+        clock=clock,
+        log=structlog.get_logger().bind(),
+    )
+    return lambda: identity.context

@@ -1,0 +1,262 @@
+"""One question in flight per key, shared by all who ask it, and its answer kept for a time.
+
+A flight belongs to nobody who waits: a waiter that leaves, or is cancelled, leaves the others their answer. Answers
+and flights are bounded in number.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Final, Generic, Self, TypeVar
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.clock import Clock
+from devicemanager.errors import DocumentError, FetchError
+from devicemanager.model.usage import SourceState
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+KEEP_AT_MOST: Final = 4096
+
+FLIGHTS_AT_MOST: Final = 4096
+"""Under way at once. Flights outlive those who began them, so callers who leave at once could begin any number."""
+
+_log: FilteringBoundLogger = structlog.get_logger()
+
+
+class OverloadedError(FetchError):
+    """Too many questions are under way, or we are shutting down: this one was not asked."""
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts since the start, for the worker's own metrics.
+
+    Attributes:
+        started: Reads sent to a peer.
+        joined: Callers who waited for a read that was under way.
+        reused: Callers who got a kept answer, or a kept failure.
+        failed: Reads that ended without an answer.
+    """
+
+    started: int = 0
+    joined: int = 0
+    reused: int = 0
+    failed: int = 0
+
+
+class Pending(Generic[V]):
+    """One caller's view of a question: its answer, or the flight that brings it, and how long this caller waits.
+
+    Failures are values: they are many callers' at once, and nobody's to handle by surprise.
+    """
+
+    __slots__ = ("_deadline_s", "_ends_s", "_loop", "_source")
+
+    def __init__(self, source: "asyncio.Task[V | FetchError] | V | FetchError", deadline_s: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._source = source
+        self._deadline_s = deadline_s
+        self._ends_s = None if deadline_s is None else self._loop.time() + deadline_s
+
+    async def settled(self, within_s: float | None = None) -> bool:
+        """Waits for the end of the flight, at most ``within_s`` seconds and never past the deadline."""
+        if not isinstance(self._source, asyncio.Task) or self._source.done():
+            return True
+        left_s = None if self._ends_s is None else self._ends_s - self._loop.time()
+        limits_s = [limit_s for limit_s in (within_s, left_s) if limit_s is not None]
+        await asyncio.wait({self._source}, timeout=max(0.0, min(limits_s)) if limits_s else None)
+        return self._source.done()
+
+    async def outcome(self) -> V | FetchError:
+        """Waits for the answer until the deadline."""
+        if not isinstance(self._source, asyncio.Task):
+            return self._source
+        if not await self.settled():
+            return FetchError(SourceState.TIMEOUT, f"no complete answer within {self._deadline_s:.3g} s")
+        if self._source.cancelled():
+            return OverloadedError(SourceState.UNREACHABLE, "we are shutting down")
+        return self._source.result()
+
+
+class SingleFlightCache(Generic[K, V]):
+    """Answers by key. To be entered before use; leaving it ends all flights.
+
+    Args:
+        clock: Only its monotonic side is used.
+        max_age_s: Seconds for which an answer is given to others, counted from when it was asked for; an answer
+            exactly that old is no longer given. 0 keeps nothing: callers then only share what is in flight.
+        keep_at_most: Answers kept at once; the one used longest ago goes first.
+        flights_at_most: Questions under way at once; one more is refused.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        max_age_s: float,
+        keep_at_most: int = KEEP_AT_MOST,
+        flights_at_most: int = FLIGHTS_AT_MOST,
+    ) -> None:
+        self._clock = clock
+        self._max_age_s = max_age_s
+        self._keep_at_most = keep_at_most
+        self._flights_at_most = flights_at_most
+        self._tasks = asyncio.TaskGroup()
+        self._flights: dict[K, asyncio.Task[V | FetchError]] = {}
+        self._kept: dict[K, tuple[float, V | FetchError]] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.statistics = Statistics()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for flight in self._flights.values():
+            flight.cancel()
+        # No flight fails, so an error of the block is its own, and must not come out in a group of errors.
+        await self._tasks.__aexit__(None, None, None)
+
+    def __len__(self) -> int:
+        """How many answers are kept."""
+        return len(self._kept)
+
+    def known(self, key: K) -> V | FetchError | None:
+        """The kept answer that is still good, or the lasting failure; None without one."""
+        kept = self._kept.get(key)
+        if kept is None or self._clock.monotonic() - kept[0] >= self._max_age_s:
+            return None
+        self._kept[key] = self._kept.pop(key)  # to the end: dictionaries keep order, and the first goes first
+        self.statistics.reused += 1
+        return kept[1]
+
+    def join(
+        self, key: K, fetch: Callable[[], Awaitable[V]], *, deadline_s: float | None = None, keep: bool = True
+    ) -> Pending[V]:
+        """A kept answer that is fresh, or the flight under way, or a new one. Costs no task of the caller's.
+
+        Args:
+            key: Whom or what the question is about.
+            fetch: Asks, within a deadline of its own, if nobody does already. Raises FetchError or DocumentError.
+            deadline_s: Seconds from now that this caller waits; None for as long as it takes. With none left no
+                flight is begun.
+            keep: Whether the answer of a flight that this call begins may be given to those who ask later.
+        """
+        known = self.known(key)
+        if known is not None:
+            return Pending(known, deadline_s)
+        if deadline_s is not None and deadline_s <= 0:
+            return Pending(FetchError(SourceState.TIMEOUT, "no time was left to ask"), deadline_s)
+        flight = self._flights.get(key)
+        if flight is None:
+            if len(self._flights) >= self._flights_at_most:
+                refused = OverloadedError(SourceState.UNREACHABLE, "too many reads are under way")
+                return Pending(refused, deadline_s)
+            self.statistics.started += 1
+            flight = self._flights[key] = self._tasks.create_task(self._fly(key, fetch, keep=keep))
+        else:
+            self.statistics.joined += 1
+        return Pending(flight, deadline_s)
+
+    async def get(
+        self, key: K, fetch: Callable[[], Awaitable[V]], *, deadline_s: float | None = None, keep: bool = True
+    ) -> V:
+        """The answer, as for :meth:`join`.
+
+        Raises:
+            OverloadedError: Too many other questions are under way, or we are shutting down.
+            FetchError: Asking failed, or this caller's time is over (``timeout``). A failure is kept for nobody,
+                unless it is a lasting one.
+        """
+        outcome = await self.join(key, fetch, deadline_s=deadline_s, keep=keep).outcome()
+        if isinstance(outcome, FetchError):
+            raise outcome.again() from outcome
+        return outcome
+
+    def forget(self, key: K) -> None:
+        """Keeps an answer no longer, so that the next caller asks anew; a flight under way goes on."""
+        self._kept.pop(key, None)
+
+    async def _fly(self, key: K, fetch: Callable[[], Awaitable[V]], *, keep: bool) -> V | FetchError:
+        started_s = self._clock.monotonic()
+        try:
+            outcome = await self._outcome(key, fetch)
+        finally:
+            del self._flights[key]
+        if isinstance(outcome, FetchError):
+            self.statistics.failed += 1
+            keep = keep and outcome.lasting
+        if keep:
+            self._keep(key, started_s, outcome)
+        return outcome
+
+    async def _outcome(self, key: K, fetch: Callable[[], Awaitable[V]]) -> V | FetchError:
+        try:
+            return await fetch()
+        except FetchError as error:
+            return error
+        except DocumentError as error:
+            return FetchError(SourceState.INVALID, str(error))
+        except Exception:  # noqa: BLE001 - the boundary of one question: our fault in one must not end all
+            _log.exception("shared_read_failed", key=str(key))
+            return FetchError(SourceState.INVALID, "the read failed for a reason of our own; see the log")
+
+    def _keep(self, key: K, started_s: float, value: V | FetchError) -> None:
+        if self._max_age_s <= 0:
+            return
+        self._kept.pop(key, None)
+        self._kept[key] = (started_s, value)
+        if len(self._kept) > self._keep_at_most:
+            del self._kept[next(iter(self._kept))]
+        if self._sweeper is None:
+            self._sweep_in(self._max_age_s)
+
+    def _sweep_in(self, delay_s: float) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(delay_s, self._sweep)
+
+    def _sweep(self) -> None:
+        expired_s = self._clock.monotonic() - self._max_age_s
+        for key in [key for key, (started_s, _) in self._kept.items() if started_s <= expired_s]:
+            del self._kept[key]
+        self._sweeper = None
+        if self._kept:
+            self._sweep_in(self._max_age_s)
+
+
+class SharedReads(SingleFlightCache[K, V]):
+    """The cache of what one function reads.
+
+    Args:
+        fetch: Reads one peer, within a deadline of its own. Raises FetchError.
+        clock: As for :class:`SingleFlightCache`, and so all that follow.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[K], Awaitable[V]],
+        clock: Clock,
+        *,
+        max_age_s: float,
+        keep_at_most: int = KEEP_AT_MOST,
+        flights_at_most: int = FLIGHTS_AT_MOST,
+    ) -> None:
+        super().__init__(clock, max_age_s=max_age_s, keep_at_most=keep_at_most, flights_at_most=flights_at_most)
+        self._fetch = fetch
+
+    def begin(self, key: K, *, deadline_s: float) -> Pending[V]:
+        """As :meth:`SingleFlightCache.join`."""
+        return self.join(key, partial(self._fetch, key), deadline_s=deadline_s)
+
+    async def read(self, key: K, *, deadline_s: float) -> V:
+        """As :meth:`SingleFlightCache.get`."""
+        return await self.get(key, partial(self._fetch, key), deadline_s=deadline_s)

@@ -1,0 +1,338 @@
+"""One exchange: whatever the peer does, the answer is whole and bounded, or a failure in our own words."""
+
+import asyncio
+import gzip
+import ssl
+import zlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import unused_port
+from yarl import URL
+
+from devicemanager.clock import SystemClock
+from devicemanager.errors import FetchError
+from devicemanager.model.usage import SourceState
+from devicemanager.transport.client import INTERIM_LIMIT, HttpClient
+from devicemanager.transport.failures import attempt, within
+from devicemanager.transport.messages import Received, Request
+from tests.unit.worker.conftest import DeviceManagerPeer, Handler, StartPeer
+
+LIMIT_BYTES = 100_000
+
+
+@pytest_asyncio.fixture
+async def client() -> AsyncIterator[HttpClient]:
+    async with HttpClient(SystemClock(), connections=10) as client:
+        yield client
+
+
+async def ask(
+    client: HttpClient,
+    url: URL,
+    *,
+    deadline_s: float = 5.0,
+    tls: ssl.SSLContext | None = None,
+    server_hostname: str | None = None,
+) -> Received:
+    request = Request("GET", url, LIMIT_BYTES, tls=tls, server_hostname=server_hostname)
+    async with within(deadline_s):
+        return await client.exchange(request)
+
+
+def answering(body: bytes, **headers: str) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+    return answer
+
+
+@pytest.mark.asyncio
+async def test_an_answer_comes_whole_with_its_times(client: HttpClient, start_peer: StartPeer) -> None:
+    peer = await start_peer(
+        answering(b'{"a":1}', Age="7", Date="Wed, 12 Aug 2026 09:15:04 GMT", Content_Type="application/json")
+    )
+    before = SystemClock().monotonic()
+
+    received = await ask(client, peer.make_url("/x"))
+
+    assert (received.status, received.body, received.content_type) == (200, b'{"a":1}', "application/json")
+    assert received.age_s == 7
+    assert received.date == datetime(2026, 8, 12, 9, 15, 4, tzinfo=UTC)
+    assert before <= received.received_monotonic_s <= SystemClock().monotonic()
+
+
+@pytest.mark.parametrize("age", ["-1", "1.5", "soon", "", "99999999999", "\u0661"])
+@pytest.mark.asyncio
+async def test_an_age_that_is_no_count_of_seconds_is_none(
+    client: HttpClient, start_peer: StartPeer, age: str
+) -> None:
+    peer = await start_peer(answering(b"{}", Age=age))
+
+    assert (await ask(client, peer.make_url("/"))).age_s is None
+
+
+@pytest.mark.parametrize("date", ["yesterday", "Wed, 99 Aug 2026 09:15:04 GMT", "Fri, 31 Dec 9999 23:59:59 -2359"])
+@pytest.mark.asyncio
+async def test_a_date_that_is_none_is_none(client: HttpClient, start_peer: StartPeer, date: str) -> None:
+    peer = await start_peer(answering(b"{}", Date=date))
+
+    assert (await ask(client, peer.make_url("/"))).date is None
+
+
+@pytest.mark.asyncio
+async def test_gzip_is_understood(client: HttpClient, start_peer: StartPeer) -> None:
+    peer = await start_peer(answering(gzip.compress(b"x" * LIMIT_BYTES), Content_Encoding="gzip"))
+
+    assert (await ask(client, peer.make_url("/"))).body == b"x" * LIMIT_BYTES
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        pytest.param(answering(b"x" * (LIMIT_BYTES + 1)), "longer than 100000 bytes", id="too long"),
+        pytest.param(
+            answering(gzip.compress(b"\0" * 50_000_000), Content_Encoding="gzip"), "longer than", id="gzip bomb"
+        ),
+        pytest.param(
+            answering(gzip.compress(b"x" * 90_000)[:-20], Content_Encoding="gzip"), "ended early", id="half a gzip"
+        ),
+        pytest.param(answering(b"plain", Content_Encoding="gzip"), "not the gzip", id="no gzip"),
+        pytest.param(
+            answering(zlib.compress(b"x"), Content_Encoding="deflate"), "content encoding", id="another encoding"
+        ),
+        pytest.param(
+            answering(gzip.compress(b"x"), Content_Encoding="gzip, gzip"), "content encoding", id="twice encoded"
+        ),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_body_that_cannot_be_used_is_invalid(
+    client: HttpClient, start_peer: StartPeer, answer: Handler, said: str
+) -> None:
+    peer = await start_peer(answer)
+
+    with pytest.raises(FetchError, match=said) as caught:
+        await ask(client, peer.make_url("/"))
+
+    assert caught.value.state is SourceState.INVALID
+
+
+@pytest.mark.asyncio
+async def test_an_endless_body_is_cut_at_the_limit(client: HttpClient, start_peer: StartPeer) -> None:
+    sent = 0
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        while True:
+            await stream.write(b" " * 65_536)
+            sent += 65_536
+            await asyncio.sleep(0)  # the peer lives on our own loop, and a write does not always wait
+
+    peer = await start_peer(endless)
+
+    with pytest.raises(FetchError, match="longer than") as caught:
+        await ask(client, peer.make_url("/"))
+
+    assert caught.value.state is SourceState.INVALID
+    assert sent < 20_000_000  # what socket buffers took, not what the peer would have sent
+
+
+@pytest.mark.asyncio
+async def test_what_follows_a_compressed_body_is_not_taken_in(client: HttpClient, start_peer: StartPeer) -> None:
+    taken_bytes = 0
+
+    async def go_on_for_ever(request: web.Request) -> web.StreamResponse:
+        nonlocal taken_bytes
+        response = web.StreamResponse(headers={"Content-Encoding": "gzip"})
+        await response.prepare(request)
+        await response.write(gzip.compress(b"{}"))
+        while True:
+            await response.write(b"x" * 65536)
+            taken_bytes += 65536
+
+    peer = await start_peer(go_on_for_ever)
+
+    with pytest.raises(FetchError, match="goes on after its end") as caught:
+        await ask(client, peer.make_url("/"), deadline_s=5)
+
+    assert caught.value.state is SourceState.INVALID
+    assert taken_bytes < 16 << 20  # what the sockets hold, and no more
+
+
+@pytest.mark.asyncio
+async def test_a_slow_drip_ends_at_the_deadline(client: HttpClient, start_peer: StartPeer) -> None:
+    gone = asyncio.Event()
+
+    async def drip(request: web.Request) -> web.StreamResponse:
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        try:
+            while True:
+                await stream.write(b" ")
+                await asyncio.sleep(0.01)
+        finally:
+            gone.set()
+
+    peer = await start_peer(drip)
+
+    with pytest.raises(FetchError, match=r"no complete answer within 0\.2 s") as caught:
+        await ask(client, peer.make_url("/"), deadline_s=0.2)
+
+    assert caught.value.state is SourceState.TIMEOUT
+    async with asyncio.timeout(5):
+        await gone.wait()  # the connection was closed, not left dripping
+
+
+@pytest.mark.asyncio
+async def test_half_a_body_is_invalid(client: HttpClient, start_peer: StartPeer) -> None:
+    async def half(request: web.Request) -> web.StreamResponse:
+        stream = web.StreamResponse(headers={"Content-Length": "100"})
+        await stream.prepare(request)
+        await stream.write(b"{")
+        assert request.transport is not None
+        request.transport.close()
+        return stream
+
+    peer = await start_peer(half)
+
+    with pytest.raises(FetchError, match="ended early") as caught:
+        await ask(client, peer.make_url("/"))
+
+    assert caught.value.state is SourceState.INVALID
+
+
+@pytest.mark.asyncio
+async def test_a_redirect_is_not_followed(client: HttpClient, start_peer: StartPeer) -> None:
+    asked: list[str] = []
+
+    async def redirect(request: web.Request) -> web.StreamResponse:
+        asked.append(request.path)
+        return web.Response(status=302, headers={"Location": "/elsewhere"})
+
+    peer = await start_peer(redirect)
+
+    with pytest.raises(FetchError, match="redirect") as caught:
+        await ask(client, peer.make_url("/here"))
+
+    assert caught.value.state is SourceState.INVALID
+    assert asked == ["/here"]
+
+
+@pytest.mark.asyncio
+async def test_nobody_listening_is_unreachable_and_no_address_is_told(client: HttpClient) -> None:
+    with pytest.raises(FetchError, match="cannot connect: Connection refused") as caught:
+        await ask(client, URL(f"http://127.0.0.1:{unused_port()}/"))
+
+    assert caught.value.state is SourceState.UNREACHABLE
+    assert "127.0.0.1" not in caught.value.message
+
+
+@pytest.mark.asyncio
+async def test_a_reset_is_unreachable(client: HttpClient, start_peer: StartPeer) -> None:
+    async def reset(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    peer = await start_peer(reset)
+
+    with pytest.raises(FetchError, match="connection was lost") as caught:
+        await ask(client, peer.make_url("/"))
+
+    assert caught.value.state is SourceState.UNREACHABLE
+
+
+@pytest.mark.asyncio
+async def test_what_is_no_http_is_invalid(client: HttpClient) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        with pytest.raises(FetchError) as caught:
+            await ask(client, URL(f"http://127.0.0.1:{port}/"))
+
+    assert caught.value.state is SourceState.INVALID
+
+
+@pytest.mark.asyncio
+async def test_the_environment_names_no_proxy_for_us(
+    client: HttpClient, start_peer: StartPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{unused_port()}")
+    peer = await start_peer(answering(b"{}"))
+
+    assert (await ask(client, peer.make_url("/"))).body == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("another.name.svc", "certificate not accepted: Hostname mismatch", id="another name"),
+        pytest.param(None, "certificate not accepted: IP address mismatch", id="the address"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_certificate_for_another_name_is_refused(
+    client: HttpClient, device_manager: DeviceManagerPeer, name: str | None, said: str
+) -> None:
+    url = URL(f"https://127.0.0.1:{device_manager.port}/")
+    tls = device_manager.client_context()
+
+    with pytest.raises(FetchError, match=said) as caught:
+        await ask(client, url, tls=tls, server_hostname=name)
+
+    assert caught.value.state is SourceState.UNREACHABLE
+    assert device_manager.requests == []
+
+
+@pytest.mark.asyncio
+async def test_an_attempt_gives_the_failure_as_a_value() -> None:
+    failure = FetchError(SourceState.TIMEOUT, "late")
+
+    async def fail() -> int:
+        raise failure
+
+    async def succeed() -> int:
+        return 3
+
+    assert await attempt(fail()) is failure
+    assert await attempt(succeed()) == 3
+
+
+def interim(count: int, status: bytes = b"100 Continue") -> Handler:
+    """That many interim answers, and then the answer, on one connection."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        for _ in range(count):
+            request.transport.write(b"HTTP/1.1 " + status + b"\r\n\r\n")
+        return web.Response(body=b"{}")
+
+    return answer
+
+
+@pytest.mark.parametrize("status", [b"100 Continue", b"102 Processing", b"103 Early Hints", b"199 X"])
+@pytest.mark.asyncio
+async def test_interim_answers_are_limited(client: HttpClient, start_peer: StartPeer, status: bytes) -> None:
+    """S05: counted anew for each answer on a connection."""
+    peer = await start_peer(interim(INTERIM_LIMIT, status))
+    for _ in range(3):
+        assert (await ask(client, peer.make_url("/"))).body == b"{}"
+    more = await start_peer(interim(INTERIM_LIMIT + 1, status))
+    for _ in range(2):
+        with pytest.raises(FetchError, match="more than 8 interim answers") as caught:
+            await ask(client, more.make_url("/"))
+        assert caught.value.state is SourceState.INVALID
