@@ -3,7 +3,7 @@
 import socket
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -181,11 +181,3 @@ def probe(port: int, source: str, path: str = "/livez") -> bool:
     except _GONE:
         return False
     return answer.startswith(b"HTTP/1.1 200 ") and time.monotonic() < deadline
-
-
-def until(condition: Callable[[], object], patience_s: float = 20.0) -> None:
-    """Wait for what another process brings about."""
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)

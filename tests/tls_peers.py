@@ -20,9 +20,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
-from typing_extensions import override
 
-from devicemanager.clock import Clock, SystemClock
+from devicemanager.clock import SystemClock
 from devicemanager.tls.certificates import Authority, PemPair
 from devicemanager.tls.identity import ServerIdentity
 from devicemanager.tls.material import Pair, TrustedCAs, client_context
@@ -46,22 +45,6 @@ def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
     twice: Callable[..., None] = pytest.mark.parametrize("loop_factory", loops.values(), ids=loops.keys())(run)
     return twice
-
-
-class SetClock(Clock):
-    """Shows the times that a test sets."""
-
-    def __init__(self, now: datetime = datetime(2026, 8, 1, tzinfo=UTC), monotonic_s: float = 1000.0) -> None:
-        self.at = now
-        self.monotonic_s = monotonic_s
-
-    @override
-    def now(self) -> datetime:
-        return self.at
-
-    @override
-    def monotonic(self) -> float:
-        return self.monotonic_s
 
 
 @dataclass
@@ -217,13 +200,6 @@ async def refused(address: tuple[str, int], context: ssl.SSLContext) -> bool:
     except (OSError, asyncio.IncompleteReadError):
         return True
     return False
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for what another task or process brings about."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
-            await asyncio.sleep(0.005)
 
 
 def blocking_get(

@@ -1,1 +1,1 @@
-"""The whole chain on one machine, with a stand-in for the cluster. Nothing in here runs in production."""
+"""What ``devicemanager demo`` runs: the whole chain on one machine. Nothing in here runs in production."""

@@ -1,4 +1,4 @@
-"""A demo's folder of keys, which goes with the demo, or with the next one where this one is killed."""
+"""A demo's temporary folder, removed when the demo ends, or by the next demo where it was killed."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from typing import Final
 
 _PREFIX: Final = "devicemanager-demo-"
 _LOCK: Final = "lock"
-"""Held locked while the demo lives; the kernel lets go of it however the demo ends. Not inherited by children."""
+"""Locked while the demo runs; the kernel unlocks it however the demo ends. Children do not inherit the lock."""
 
 _OURS_ALONE: Final = 0o700
 """The mode that temporary directories are made with."""
@@ -20,7 +20,7 @@ _OURS_ALONE: Final = 0o700
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A temporary folder that only its owner may enter; :func:`remove_leftovers` lets it alone until the end."""
+    """A temporary folder that only its owner may enter; :func:`remove_leftovers` skips it while it is locked."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
         folder = Path(name)
         with _held(folder):
@@ -28,27 +28,27 @@ def private_folder() -> Iterator[Path]:
 
 
 def remove_leftovers() -> None:
-    """Remove what demos left behind that were killed.
+    """Remove the folders of demos that were killed.
 
-    Only folders of ours are looked at. One without a lock is being made right now, or is no demo's.
+    Only this user's folders are considered. One without a lock file is just being made, or is not a demo's.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # somebody else's, still in use, or removed by another demo at this moment
+        with suppress(OSError):  # another user's, still in use, or just removed by another demo
             _remove_if_left(folder)
 
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Hold the lock. It appears under its name when it is locked already, so nobody finds it free too early."""
+    """Hold the lock. The file gets its name once it is locked, so that another demo never finds it unlocked."""
     with (folder / f".{_LOCK}.new").open("x") as file:
-        with suppress(OSError):  # a file system without locks: then nobody removes the folder of a killed demo
+        with suppress(OSError):  # a file system without locks: the folder of a killed demo then stays
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             Path(file.name).rename(folder / _LOCK)
         yield
 
 
 def _remove_if_left(folder: Path) -> None:
-    """Remove a folder whose lock nobody holds.
+    """Remove a folder that is not locked.
 
     Raises:
         OSError: It has no lock, the lock is held, or it cannot be looked into.

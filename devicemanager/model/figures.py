@@ -2,7 +2,7 @@
 
 The collector's lines, plausibility, the snapshot, the sample and its OpenAPI schema, Prometheus metrics, tables and
 ``docs/figures.md`` are all written from :data:`FIGURES`. To add a figure, add its entry here, let the collectors
-read it, and run ``python -m tests.figure_tables``; a collector that does not read it leaves it ``not_reported``.
+read it, and run ``python docs/tables.py``; a collector that does not read it leaves it ``not_reported``.
 
 In a reading a figure is in the unit in which libraries give it (bytes, milliwatts); in the snapshot and the sample,
 in the unit of the wire (MiB, watts).

@@ -1,4 +1,4 @@
-"""``devicemanager demo``: the chain and something to look at, from start to a clean end."""
+"""``devicemanager demo``: starts the chain, shows the figures, and stops everything."""
 
 import asyncio
 import signal
@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.text import Text
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cast import INSTANCES, NAMESPACE
-from devicemanager.demo.chain import Chain, ChainOptions, running_chain
+from devicemanager.demo.chain import API_GROUP, Chain, running_chain
+from devicemanager.demo.fixtures import INSTANCES, NAMESPACE
 from devicemanager.demo.live import Frame, View
-from devicemanager.demo.programs import DemoError
+from devicemanager.demo.processes import DemoError
 from devicemanager.programs.present import document
 from devicemanager.settings.demo import DemoSettings
 from devicemanager.settings.output import Output
@@ -26,11 +26,11 @@ _FAILED: Final = 1
 
 
 async def run(settings: DemoSettings) -> int:
-    """Run the demo until it is done or signalled to end; everything it started has ended when it returns.
+    """Run the demo until it is done or gets a signal; everything it started has ended when it returns.
 
     Returns:
-        0 when it did what it was asked, an end by Ctrl-C or SIGTERM included; 1 when something could not be started
-        or ended by itself, which standard error explains.
+        0, also after Ctrl-C or SIGTERM; 1 when something could not be started or ended by itself, which standard
+        error explains.
     """
     notes = _console(sys.stderr)
     failed = False
@@ -44,15 +44,10 @@ async def run(settings: DemoSettings) -> int:
 
 
 async def _run_chain(settings: DemoSettings, notes: Console) -> None:
-    options = ChainOptions(
-        environment=environment_of_children(),
-        port=settings.port,
-        kubeconfig=settings.kubeconfig,
-    )
     waiting = notes.status("Starting a stand-in cluster, two device managers and the worker")
     waiting.start()
     try:
-        async with running_chain(options) as chain:
+        async with running_chain(environment_of_children(), settings.port, settings.kubeconfig) as chain:
             waiting.stop()
             if settings.once:
                 await _once(chain, settings.output)
@@ -68,17 +63,17 @@ async def _once(chain: Chain, output: Output) -> None:
         _console(sys.stdout).print(await _frame(chain))
         return
     usages = await chain.read_all()
-    text = document(instance_metrics.list_document(usages, api_group=chain.api_group), output)
+    text = document(instance_metrics.list_document(usages, api_group=API_GROUP), output)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 async def _serve(chain: Chain, console: Console) -> None:
-    """Say how to ask, then show the figures as they move; once only where nothing can be drawn over.
+    """Print how to read the figures, then refresh them in place.
 
-    That is a file or a pipe, and a terminal that says it is dumb. There the chain goes on serving.
+    Where the output is a file, a pipe or a dumb terminal they are printed once, and the chain goes on serving.
     """
-    _introduce(chain, console)
+    _print_introduction(chain, console)
     if not console.is_terminal or console.is_dumb_terminal:
         console.print(await _frame(chain))
         await asyncio.Event().wait()
@@ -88,7 +83,7 @@ async def _serve(chain: Chain, console: Console) -> None:
             live.update(await _frame(chain), refresh=True)
 
 
-def _introduce(chain: Chain, console: Console) -> None:
+def _print_introduction(chain: Chain, console: Console) -> None:
     console.print("A stand-in cluster, two real device managers and the real worker are running.")
     console.print(Text("Ask them from another terminal; Ctrl-C here ends everything.", style="dim"))
     for line in (
@@ -112,14 +107,14 @@ async def _frame(chain: Chain) -> Frame:
 
 
 async def _until_signal(work: Coroutine[None, None, None]) -> None:
-    """Do the work until it is done, or until Ctrl-C or SIGTERM: then it is cancelled, once, and cleans up."""
+    """Do the work until it is done, or until the first SIGINT, SIGTERM or SIGHUP, which cancels it."""
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("there is no task to cancel")
     loop = asyncio.get_running_loop()
     signalled = False
 
-    def end() -> None:
+    def cancel_once() -> None:
         nonlocal signalled
         if not signalled:
             signalled = True
@@ -127,7 +122,7 @@ async def _until_signal(work: Coroutine[None, None, None]) -> None:
 
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in signals:
-        loop.add_signal_handler(number, end)
+        loop.add_signal_handler(number, cancel_once)
     try:
         await work
     except asyncio.CancelledError:
@@ -140,7 +135,7 @@ async def _until_signal(work: Coroutine[None, None, None]) -> None:
 
 
 def _console(stream: TextIO) -> Console:
-    """A console that never fails for a character its terminal does not have."""
+    """A console that replaces characters its terminal cannot show."""
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="replace")
     return Console(file=stream, highlight=False)

@@ -20,10 +20,10 @@ from typing import Final
 
 from aiohttp import web
 
-from devicemanager.demo.access import Rule
-from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
-from devicemanager.demo.faults import Fault, Trouble
-from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.access import Rule
+from devicemanager.demo.cluster.faults import Fault, Trouble
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
 from devicemanager.tls.certificates import Authority
 
 MANUFACTURER: Final = "simulated-bench"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from devicemanager.demo import figures, objects
-from devicemanager.demo.objects import InstanceSpec
+from devicemanager.demo.cluster import figures, objects
+from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.wire import kubelet_summary
 from tests.bench.measure import SERVER_CORE, interleaved
 from tests.bench.options import Options

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import yaml
 from typing_extensions import override
 
-from devicemanager.demo.protobuf import fields
+from devicemanager.demo.cluster.protobuf import fields
 
 Object: TypeAlias = dict[str, Any]
 

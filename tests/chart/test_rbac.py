@@ -12,10 +12,10 @@ import pytest
 import structlog
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.access import DISCOVERY, MASTERS, Rule, User
-from devicemanager.demo.cluster import StandInCluster
-from devicemanager.demo.faults import Fault, Trouble
-from devicemanager.demo.objects import InstanceSpec
+from devicemanager.demo.cluster.access import DISCOVERY, MASTERS, Rule, User
+from devicemanager.demo.cluster.faults import Fault, Trouble
+from devicemanager.demo.cluster.objects import InstanceSpec
+from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.programs import worker as program
 from devicemanager.settings.loading import load
 from devicemanager.settings.worker import WorkerSettings

@@ -8,10 +8,9 @@ import os
 import ssl
 import subprocess
 import sysconfig
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from devicemanager.tls.certificates import Authority
 from tests.control_plane.binaries import on_path
+from tests.timing import wait_until
 
 KUBECTL = Path(sysconfig.get_path("scripts")) / "kubectl"
 ETCD = "http://127.0.0.1:2379"
@@ -41,21 +41,6 @@ Object = dict[str, Any]
 
 class CommandError(Exception):
     """A command refused; the message is what it wrote to its error output."""
-
-
-def until(what: str, look: Callable[[], T | None], deadline_s: float = _DEADLINE_S) -> T:
-    """Look until there is something to see, and give it back.
-
-    Raises:
-        TimeoutError: There is nothing within the deadline.
-    """
-    due_s = time.monotonic() + deadline_s
-    while time.monotonic() < due_s:
-        seen = look()
-        if seen:
-            return seen
-        time.sleep(0.1)
-    raise TimeoutError(f"not within {deadline_s:g} s: {what}")
 
 
 @dataclass
@@ -113,7 +98,7 @@ class ControlPlane:
         for program in (self._etcd, self._api_server):
             program.start()
         try:
-            until("kube-apiserver is ready", self._is_ready)
+            wait_until(self._is_ready, "kube-apiserver is ready")
             self._controllers.start()
         except BaseException:
             self._stop()
@@ -133,7 +118,7 @@ class ControlPlane:
         """What it holds in memory is gone: it can serve no watch from a version before this."""
         self._api_server.kill()
         self._api_server.start()
-        until("kube-apiserver is ready again", self._is_ready)
+        wait_until(self._is_ready, "kube-apiserver is ready again")
 
     def compact(self) -> None:
         """Have etcd forget every version but the present one, as it does every five minutes."""

@@ -11,7 +11,8 @@ from typing import Any
 from tests.chart.binaries import Helm
 from tests.chart.conftest import CHART
 from tests.chart.installed import Installed, the
-from tests.control_plane.cluster import ControlPlane, run, until
+from tests.control_plane.cluster import ControlPlane, run
+from tests.timing import wait_until
 
 NAMESPACE = "accelerators"
 RELEASE = "devicemanager"
@@ -61,7 +62,7 @@ class Worker:
         """
         self._cluster = cluster
         self.log = folder / "log"
-        service = until("the Service", lambda: cluster.get("service", WORKER, NAMESPACE))
+        service = wait_until(lambda: cluster.get("service", WORKER, NAMESPACE), "the Service")
         self._address = service["spec"]["clusterIP"]
         token = cluster.kubectl("create", "token", WORKER, "-n", NAMESPACE).strip()
         installed = Installed(_objects(cluster), the(_objects(cluster), "Deployment", "-worker"), folder)
@@ -79,7 +80,7 @@ class Worker:
                 stderr=log,
             )
         self._mark_ready()
-        until("the APIService is available", lambda: self.condition() == "Passed")
+        wait_until(lambda: self.condition() == "Passed", "the APIService is available")
 
     def stop(self) -> None:
         """Ends the program; its pod still counts as an endpoint, as that of a node that has died does."""
@@ -99,7 +100,7 @@ class Worker:
         return self.log.read_text()
 
     def _mark_ready(self) -> None:
-        name = until("the Deployment has made its pod", self._pod)
+        name = wait_until(self._pod, "the Deployment has made its pod")
         self._cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         binding = {
             "apiVersion": "v1",

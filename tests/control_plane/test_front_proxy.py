@@ -2,8 +2,9 @@
 
 import json
 
-from tests.control_plane.cluster import ControlPlane, Object, until
+from tests.control_plane.cluster import ControlPlane, Object
 from tests.control_plane.release import NAMESPACE, WORKER, Worker
+from tests.timing import wait_until
 
 NAME = "extension-apiserver-authentication"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{WORKER}"
@@ -28,10 +29,10 @@ def test_after_a_compaction_and_a_restart_one_watch_is_enough(cluster: ControlPl
     cluster.restart_api_server()
     lists, watches = len(requests(cluster, "list")), len(requests(cluster, "watch"))
     worker.start()
-    until("the ConfigMap is watched", lambda: requests(cluster, "watch")[watches:])
+    wait_until(lambda: requests(cluster, "watch")[watches:], "the ConfigMap is watched")
     data = {"requestheader-allowed-names": json.dumps(["front-proxy-client", "another"])}
     cluster.kubectl("patch", "configmap", NAME, "-n", "kube-system", "-p", json.dumps({"data": data}))
-    until("a change comes by that watch", lambda: '"another"' in worker.logged())
+    wait_until(lambda: '"another"' in worker.logged(), "a change comes by that watch")
     assert len(requests(cluster, "list")) == lists + 1
     assert [event["responseStatus"]["code"] for event in requests(cluster, "watch")[watches:]] == [200]
     assert "front_proxy_trust_not_current" not in worker.logged()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.cluster import ControlPlane, Object, until
+from tests.control_plane.cluster import ControlPlane, Object
 from tests.control_plane.release import GROUP, Worker
+from tests.timing import wait_until
 
 NAMESPACE = "team-a"
 COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
@@ -82,13 +83,13 @@ def test_dependents_of_a_live_instance_are_kept_and_those_of_a_deleted_one_colle
     uid = new_instance(cluster, "web")
     add_dependents(cluster, "web", uid)
     add_dependents(cluster, "never-was", "00000000-0000-4000-8000-000000000000")
-    until("what has no owner is collected", lambda: not dependents(cluster, "never-was"))
-    until("the owner is looked up", lambda: looked_up(cluster, "web"))
+    wait_until(lambda: not dependents(cluster, "never-was"), "what has no owner is collected")
+    wait_until(lambda: looked_up(cluster, "web"), "the owner is looked up")
     assert set(looked_up(cluster, "web")) == {200}
     assert dependents(cluster, "web") == set(KINDS)
 
     cluster.kubectl("delete", f"instances.v1alpha1.{GROUP}", "web", "-n", NAMESPACE, "--cascade=background")
-    until("the dependents of a deleted Instance are collected", lambda: not dependents(cluster, "web"))
+    wait_until(lambda: not dependents(cluster, "web"), "the dependents of a deleted Instance are collected")
 
 
 def test_another_instance_of_the_same_name_is_not_the_owner(cluster: ControlPlane, worker: Worker) -> None:
@@ -96,18 +97,18 @@ def test_another_instance_of_the_same_name_is_not_the_owner(cluster: ControlPlan
     cluster.kubectl("delete", f"instances.v1alpha1.{GROUP}", "again", "-n", NAMESPACE)
     assert new_instance(cluster, "again") != earlier
     add_dependents(cluster, "again", earlier)
-    until("the dependents of the earlier one are collected", lambda: not dependents(cluster, "again"))
+    wait_until(lambda: not dependents(cluster, "again"), "the dependents of the earlier one are collected")
 
 
 def test_deletion_in_the_foreground_comes_to_its_end(cluster: ControlPlane, worker: Worker) -> None:
     """The Instance waits for its dependents, which are deleted because it is on its way out."""
     uid = new_instance(cluster, "waits")
     add_dependents(cluster, "waits", uid)
-    until("the owner is looked up", lambda: looked_up(cluster, "waits"))
+    wait_until(lambda: looked_up(cluster, "waits"), "the owner is looked up")
     kind = f"instances.v1alpha1.{GROUP}"
     cluster.kubectl("delete", kind, "waits", "-n", NAMESPACE, "--cascade=foreground", "--wait=false")
-    until("the dependents are gone", lambda: not dependents(cluster, "waits"))
-    until("and so is the Instance", lambda: cluster.get(kind, "waits", NAMESPACE) is None)
+    wait_until(lambda: not dependents(cluster, "waits"), "the dependents are gone")
+    wait_until(lambda: cluster.get(kind, "waits", NAMESPACE) is None, "and so is the Instance")
 
 
 def test_while_the_worker_is_down_nothing_is_collected_and_later_only_what_should_be(
@@ -117,15 +118,15 @@ def test_while_the_worker_is_down_nothing_is_collected_and_later_only_what_shoul
     worker.stop()
     try:
         add_dependents(cluster, "away", uid)
-        until("the owner is asked for in vain", lambda: looked_up(cluster, "away"))
+        wait_until(lambda: looked_up(cluster, "away"), "the owner is asked for in vain")
         assert set(looked_up(cluster, "away")) == {503}
         assert dependents(cluster, "away") == set(KINDS)
     finally:
         worker.start()
-    until("the owner is found", lambda: 200 in looked_up(cluster, "away"))
+    wait_until(lambda: 200 in looked_up(cluster, "away"), "the owner is found")
     assert dependents(cluster, "away") == set(KINDS)
     cluster.kubectl("delete", f"instances.v1alpha1.{GROUP}", "away", "-n", NAMESPACE)
-    until("the dependents are collected", lambda: not dependents(cluster, "away"))
+    wait_until(lambda: not dependents(cluster, "away"), "the dependents are collected")
 
 
 def test_a_worker_that_cannot_read_instances_has_nothing_collected(cluster: ControlPlane, worker: Worker) -> None:
@@ -138,7 +139,7 @@ def test_a_worker_that_cannot_read_instances_has_nothing_collected(cluster: Cont
     )
     try:
         add_dependents(cluster, "unreadable", uid)
-        until("the owner is asked for in vain", lambda: looked_up(cluster, "unreadable"))
+        wait_until(lambda: looked_up(cluster, "unreadable"), "the owner is asked for in vain")
         assert set(looked_up(cluster, "unreadable")) == {503}
         assert dependents(cluster, "unreadable") == set(KINDS)
     finally:
@@ -150,5 +151,5 @@ def test_a_worker_that_cannot_read_instances_has_nothing_collected(cluster: Cont
             "-p",
             json.dumps({"rules": role["rules"]}),
         )
-    until("the owner is found", lambda: 200 in looked_up(cluster, "unreadable"))
+    wait_until(lambda: 200 in looked_up(cluster, "unreadable"), "the owner is found")
     assert dependents(cluster, "unreadable") == set(KINDS)

@@ -79,7 +79,7 @@ def test_adding_a_figure_touches_the_table_its_collectors_its_page_and_its_tests
 def test_its_own_tests_and_its_page_are_right(tree: Path) -> None:
     page = tree / "docs" / "figures.md"
     before = page.read_text(encoding="utf-8")
-    _python(tree, "-m", "tests.figure_tables")
+    _python(tree, "docs/tables.py")
     assert page.read_text(encoding="utf-8") == before
 
     _python(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:cov", "--import-mode=importlib",

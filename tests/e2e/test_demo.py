@@ -12,28 +12,20 @@ import socket
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 from unittest.mock import ANY
 
 import psutil
 import pytest
+
+from tests.timing import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
 COMMAND = [sys.executable, "-m", "devicemanager.cli", "demo"]
 KUBECTL = shutil.which("kubectl", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
 DEADLINE_S = 60.0
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> None:
-    """Wait for another process, a little at a time, and not for ever."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {DEADLINE_S:.0f} s"
-        time.sleep(0.05)
 
 
 def alive(family: list[psutil.Process]) -> list[psutil.Process]:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from devicemanager.demo.cluster import StandInCluster
+from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.serving.descriptors import MOST
 from devicemanager.tls.certificates import Authority
 from tests.e2e.device_manager import DeviceManager, Serve, trusting_anyone
@@ -27,8 +27,8 @@ from tests.floods import (
     probe,
     request,
     unfinished_head,
-    until,
 )
+from tests.timing import wait_until
 
 DEVICE_MANAGER = "deviceManager"
 WORKER = "worker"
@@ -159,7 +159,7 @@ def test_probes_are_answered_while_all_places_hold_answers_that_nobody_reads(ser
             connection = flood.open(f"127.0.2.{1 + number % 11}")
             assert connection is not None
         flood.push_all(request("/monitor/snapshot") * 400)
-        until(lambda: probe(manager.port, "127.0.3.1"))  # the burst itself has been answered
+        wait_until(lambda: probe(manager.port, "127.0.3.1"), "the answer to the burst itself")
 
         assert [probe(manager.port, "127.0.3.1") for _ in range(42)] == [True] * 42
 
@@ -200,7 +200,7 @@ class TestDescriptors:
             assert raised(made.process.pid)
             with Flood(made.port) as flood:
                 await asyncio.to_thread(idle_connections, flood, 1400)
-                await asyncio.to_thread(until, lambda: probe(made.port, "127.0.3.1"))  # all are accepted
+                await asyncio.to_thread(wait_until, lambda: probe(made.port, "127.0.3.1"), "all are accepted")
                 probes = [await asyncio.to_thread(probe, made.port, "127.0.3.1") for _ in range(10)]
         finally:
             await manager.__aexit__(None, None, None)
@@ -226,7 +226,7 @@ class TestDescriptors:
         assert line["connections"] <= 100
         with Flood(made.port) as flood:
             idle_connections(flood, 300)
-            until(lambda: probe(made.port, "127.0.3.1"))
+            wait_until(lambda: probe(made.port, "127.0.3.1"), "an answered probe")
             assert [probe(made.port, "127.0.3.1") for _ in range(10)] == [True] * 10
         assert made.events("accept_failed") == []
 
@@ -237,8 +237,8 @@ class TestDescriptors:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (psutil.Process(pid).num_fds() + 20, hard))
         with Flood(manager.port) as flood:
             idle_connections(flood, 100)
-            until(lambda: manager.events("accept_failed"))
-            until(lambda: probe(manager.port, "127.0.3.1"))
+            wait_until(lambda: manager.events("accept_failed"), "accept_failed in the log")
+            wait_until(lambda: probe(manager.port, "127.0.3.1"), "an answered probe")
             assert [probe(manager.port, "127.0.3.1") for _ in range(5)] == [True] * 5
 
         given_up = manager.events("connection_given_up")

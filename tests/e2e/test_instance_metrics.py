@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from devicemanager.demo.cast import (
+from devicemanager.demo.cluster.stand_in import StandInCluster
+from devicemanager.demo.fixtures import (
     AURORA,
     DEVICE_MANAGER_NAME,
     INSTANCES,
     NODE,
     WORKER_CLIENT_NAME,
-    Wardrobe,
+    CertificateStore,
     serve_arguments,
 )
-from devicemanager.demo.cluster import StandInCluster
-from devicemanager.demo.programs import Program
+from devicemanager.demo.processes import Program
 from devicemanager.tls.certificates import Authority
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
@@ -31,16 +31,18 @@ SOURCE = f"device-manager/{AURORA.name}"
 
 
 @pytest.fixture
-def wardrobe(tmp_path: Path) -> Wardrobe:
-    return Wardrobe(tmp_path, Authority.create("authority of the device managers"))
+def certificates(tmp_path: Path) -> CertificateStore:
+    return CertificateStore(tmp_path, Authority.create("authority of the device managers"))
 
 
 @pytest_asyncio.fixture
-async def kubeconfig(stand_in_cluster: StandInCluster, wardrobe: Wardrobe, tmp_path: Path) -> AsyncIterator[Path]:
+async def kubeconfig(
+    stand_in_cluster: StandInCluster, certificates: CertificateStore, tmp_path: Path
+) -> AsyncIterator[Path]:
     """A cluster with one Instance and the device manager of its card, which believes the worker alone."""
     stand_in_cluster.add_node(NODE)
     stand_in_cluster.add_instance(CHAT)
-    program = await Program.start("the device manager", serve_arguments(AURORA, wardrobe), os.environ)
+    program = await Program.start("the device manager", serve_arguments(AURORA, certificates), os.environ)
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(program.follow())
@@ -74,19 +76,19 @@ def source(sample: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def as_client(wardrobe: Wardrobe, name: str) -> list[str]:
+def as_client(certificates: CertificateStore, name: str) -> list[str]:
     """Flags for asking device managers under this name."""
-    folder = wardrobe.folder / f"client-{name}"
-    wardrobe.authority.client(name).write(folder)
+    folder = certificates.folder / f"client-{name}"
+    certificates.authority.client(name).write(folder)
     return [
-        f"--device-manager-ca-file={wardrobe.ca_file}",
+        f"--device-manager-ca-file={certificates.ca_file}",
         f"--device-manager-client-cert-dir={folder}",
         f"--device-manager-server-name={DEVICE_MANAGER_NAME}",
     ]
 
 
-async def test_with_the_workers_pair_the_cards_are_read(kubeconfig: Path, wardrobe: Wardrobe) -> None:
-    flags = as_client(wardrobe, WORKER_CLIENT_NAME)
+async def test_with_the_workers_pair_the_cards_are_read(kubeconfig: Path, certificates: CertificateStore) -> None:
+    flags = as_client(certificates, WORKER_CLIENT_NAME)
     async with asyncio.timeout(30):
         while source(sample := await asked(kubeconfig, *flags))["state"] == "starting":
             pass  # its first sample is still to come
@@ -99,11 +101,11 @@ async def test_with_the_workers_pair_the_cards_are_read(kubeconfig: Path, wardro
 
 
 async def test_whoever_the_device_manager_does_not_believe_is_told_so_and_gets_the_rest(
-    kubeconfig: Path, wardrobe: Wardrobe, tmp_path: Path
+    kubeconfig: Path, certificates: CertificateStore, tmp_path: Path
 ) -> None:
-    stranger = Wardrobe(tmp_path / "stranger", Authority.create("another authority"))
+    stranger = CertificateStore(tmp_path / "stranger", Authority.create("another authority"))
     stranger.folder.mkdir()
-    believed = as_client(wardrobe, "somebody-else")
+    believed = as_client(certificates, "somebody-else")
     unbelieved = [believed[0], *as_client(stranger, WORKER_CLIENT_NAME)[1:]]
     impostor = [*as_client(stranger, WORKER_CLIENT_NAME)[:1], *believed[1:]]
 

@@ -14,14 +14,14 @@ import structlog
 import yaml
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.access import Rule
-from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
-from devicemanager.demo.faults import Fault, Trouble
-from devicemanager.demo.objects import InstanceSpec
+from devicemanager.demo.cluster.access import Rule
+from devicemanager.demo.cluster.faults import Fault, Trouble
+from devicemanager.demo.cluster.objects import InstanceSpec
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
 from devicemanager.programs.worker import running
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.certificates import Authority
-from tests.unit.apiserver.room import until
+from tests.timing import until
 
 KUBECTL = Path(sysconfig.get_path("scripts")) / "kubectl"
 SERVER_NAME = "devicemanager-worker.gpustack-system.svc"

@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from devicemanager.demo import objects
-from devicemanager.demo.access import MASTERS, Rule
-from devicemanager.demo.cluster import WORKER_USER, StandInCluster
-from devicemanager.demo.objects import InstanceSpec
+from devicemanager.demo.cluster import objects
+from devicemanager.demo.cluster.access import MASTERS, Rule
+from devicemanager.demo.cluster.objects import InstanceSpec
+from devicemanager.demo.cluster.stand_in import WORKER_USER, StandInCluster
 from tests.e2e.test_kubectl import KUBECTL, Front
 from tests.e2e.test_worker import Worker, started
 from tests.e2e.toy.workload import LABEL

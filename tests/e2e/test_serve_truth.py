@@ -7,8 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +18,7 @@ import pytest
 from devicemanager.model import figures
 from tests.e2e.device_manager import PATIENCE_S, DeviceManager, Document, Serve, bus, cards, environment
 from tests.standins.nvml import NvmlStandin, Scenario, healthy_card
+from tests.timing import wait_until
 
 FIGURES = [spec.snapshot_key for spec in figures.FIGURES]
 IDENTITY_CALLS = ("nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
@@ -217,13 +217,6 @@ def test_a_card_that_hangs_beside_one_that_moved_has_no_id_by_its_index(nvidia: 
     assert seen[uuid(1)]["temperature"] == temperature(1)
     assert_lost(seen[uuid(0)])
     assert_lost(seen[uuid(2)])
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.01)
 
 
 def test_figures_read_while_the_device_manager_was_stopped_are_as_old_as_they_are(

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from devicemanager.demo.access import Rule
-from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
-from devicemanager.demo.faults import Fault, Trouble
-from devicemanager.demo.objects import InstanceSpec
+from devicemanager.demo.cluster.access import Rule
+from devicemanager.demo.cluster.faults import Fault, Trouble
+from devicemanager.demo.cluster.objects import InstanceSpec
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
 from devicemanager.tls.certificates import Authority
 from tests.e2e.device_manager import LATE_SIGNALS
-from tests.unit.apiserver.room import GROUPS, SERVER_NAME, Received, exchange, until
+from tests.timing import until
+from tests.unit.apiserver.room import GROUPS, SERVER_NAME, Received, exchange
 
 pytestmark = pytest.mark.asyncio
 

@@ -3,16 +3,17 @@
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from devicemanager.demo.answers import json_answer
-from devicemanager.demo.cluster import StandInCluster
-from devicemanager.demo.faults import Fault, Trouble
-from devicemanager.demo.objects import InstanceSpec
+from devicemanager.demo.cluster.faults import Fault, Trouble
+from devicemanager.demo.cluster.objects import InstanceSpec
+from devicemanager.demo.cluster.responses import json_answer
+from devicemanager.demo.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import Worker, furnish, path, started
 from tests.unit.apiserver.room import GROUPS
 
@@ -47,8 +48,8 @@ def summarised(
     """From now on the kubelet's entries are what ``change`` makes of the right ones."""
     right = cluster.kubelets.summary
 
-    def summary(node: str, faults: Sequence[Fault]) -> web.Response:
-        body = right(node, faults).body
+    def summary(node: str, now: datetime, faults: Sequence[Fault]) -> web.Response:
+        body = right(node, now, faults).body
         assert isinstance(body, bytes)
         document = json.loads(body)
         return json_answer(document | {"pods": change(document["pods"])})

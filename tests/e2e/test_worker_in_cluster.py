@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
 from devicemanager.tls.certificates import Authority
 from tests.e2e.test_worker import Worker, furnish, path
 from tests.unit.apiserver.room import GROUPS, SERVER_NAME

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from devicemanager.demo.access import DISCOVERY, Rule, worker_rules
-from devicemanager.demo.cluster import WORKER_USER, StandInCluster
-from devicemanager.demo.objects import SYSTEM_NAMESPACE
+from devicemanager.demo.cluster.access import DISCOVERY, Rule, worker_rules
+from devicemanager.demo.cluster.objects import SYSTEM_NAMESPACE
+from devicemanager.demo.cluster.stand_in import WORKER_USER, StandInCluster
 from devicemanager.tls.certificates import self_signed
 from tests.e2e.test_worker import furnish, path, started
 from tests.unit.apiserver.room import GROUPS

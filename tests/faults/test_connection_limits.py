@@ -14,10 +14,10 @@ from devicemanager.serving.places import PeerCertificate
 from devicemanager.serving.probes import PING, Probe, handler
 from devicemanager.tls.identity import ServerIdentity
 from tests.floods import Flood, probe, request
+from tests.timing import FakeClock, until
 from tests.tls_peers import (
     SERVER_NAMES,
     Logged,
-    SetClock,
     authority,
     cas,
     client,
@@ -26,7 +26,6 @@ from tests.tls_peers import (
     parsed,
     refused,
     server_identity,
-    until,
 )
 
 VERIFIED = VerifiedLimits(connections=2, head_bytes=1024 * 1024, headers=8192, heads_cost=4 * 1024 * 1024)
@@ -314,7 +313,7 @@ class TestCertificates:
     @on_both_loops
     async def test_a_kept_connection_closes_when_its_certificate_ends(self) -> None:
         """S10: and so does one that has just been made, by the same clock."""
-        logged, clock = Logged(), SetClock(datetime.now(UTC))
+        logged, clock = Logged(), FakeClock(datetime.now(UTC))
         identity = ServerIdentity(parsed(authority().serving(SERVER_NAMES)), clock=clock, log=logged.log)
         identity.trust(cas(authority()))
         context = client(authority().client("worker", days=1))
@@ -325,7 +324,7 @@ class TestCertificates:
                 connected(listener.addresses[0], client(authority().client("other"))) as other,
             ):
                 assert (await peer.get()).status == (await other.get()).status == 200
-                clock.at += timedelta(days=1, seconds=1)
+                clock.wall += timedelta(days=1, seconds=1)
                 assert await peer.closed() == b""
                 assert (await other.get()).status == 200
             assert await refused(listener.addresses[0], context)

@@ -13,17 +13,8 @@ from aiohttp import web
 from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Probe, handler
-from tests.tls_peers import (
-    PATIENCE_S,
-    Logged,
-    authority,
-    cas,
-    client,
-    connected,
-    on_both_loops,
-    server_identity,
-    until,
-)
+from tests.timing import until
+from tests.tls_peers import PATIENCE_S, Logged, authority, cas, client, connected, on_both_loops, server_identity
 
 SLOW_PEERS = 1000
 PROBES = 20

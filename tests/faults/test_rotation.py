@@ -19,6 +19,7 @@ from devicemanager.serving.listener import Listener
 from devicemanager.tls.certificates import Authority, PemPair
 from devicemanager.tls.identity import ClientIdentity, ServerIdentity
 from devicemanager.tls.material import PairFiles
+from tests.timing import until
 from tests.tls_peers import (
     SERVER_NAMES,
     Logged,
@@ -32,7 +33,6 @@ from tests.tls_peers import (
     refused,
     rsa_pair,
     server_identity,
-    until,
     write_pair,
 )
 

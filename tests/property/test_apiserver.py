@@ -37,7 +37,8 @@ from devicemanager.worker.apiserver.request_header import FrontProxyTrust, Ident
 from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, ReviewCache
 from devicemanager.worker.apiserver.selectors import SelectorError, parse_labels, parse_selection
 from devicemanager.worker.apiserver.warning_headers import warning_header
-from tests.unit.apiserver.room import GROUPS, MadeUpApi, StillClock, exchange, open_room, usage
+from tests.timing import FakeClock
+from tests.unit.apiserver.room import GROUPS, MadeUpApi, exchange, open_room, usage
 
 TRUST = FrontProxyTrust(
     "pem",
@@ -173,7 +174,7 @@ def test_header_soup_without_a_certificate_is_anonymous(
     headers: list[tuple[str, str]], certificate: Mapping[str, object] | None
 ) -> None:
     async def identified() -> User:
-        clock, api = StillClock(), MadeUpApi()
+        clock, api = FakeClock(), MadeUpApi()
         async with ReviewCache[bytes, User | str](clock) as tokens:
             user = await Authenticator(lambda: TRUST, api, tokens, clock).authenticate(
                 CIMultiDict(headers), certificate

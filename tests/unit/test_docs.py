@@ -2,15 +2,18 @@
 
 import ast
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
+from devicemanager.cli import COMMANDS
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.settings.flags import settings_of
-from tests import figure_tables, settings_tables
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -101,23 +104,15 @@ def test_events_are_documented_with_their_levels_and_keys() -> None:
         assert event.keys <= documented[name].keys, name
 
 
-def test_the_settings_page_shows_exactly_the_settings() -> None:
-    page = settings_tables.PAGE.read_text(encoding="utf-8")
+def test_the_tables_of_settings_and_figures_are_those_of_the_code() -> None:
+    check = [sys.executable, str(DOCS / "tables.py"), "--check"]
 
-    assert settings_tables.tables_in(page) == list(settings_tables.PROGRAMS)
-    assert settings_tables.with_tables(page) == page, "run python -m tests.settings_tables"
-
-
-def test_the_figures_page_shows_exactly_the_figures() -> None:
-    page = figure_tables.PAGE.read_text(encoding="utf-8")
-
-    assert re.findall(r"<!-- figures: (\w+) -->", page) == list(figure_tables.TABLES)
-    assert figure_tables.with_tables(page) == page, "run python -m tests.figure_tables"
+    assert subprocess.run(check, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_name_only_flags_and_variables_that_exist(page: Path) -> None:
-    settings = [one for model in settings_tables.PROGRAMS.values() for one in settings_of(model)]
+    settings = [one for command in COMMANDS.values() for one in settings_of(resolve_name(command.settings))]
     flags = {one.flag for one in settings} | {"--help", "--version"}
     variables = {name for one in settings for name in one.variables} | {
         "DEVICEMANAGER_CONTROL_PLANE",

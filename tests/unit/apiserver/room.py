@@ -1,20 +1,18 @@
 """A worker's API server with everything around it made up: the cluster, the reader and time."""
 
 import asyncio
-import itertools
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import structlog
 from typing_extensions import override
 
-from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.figures import DeviceFigure
@@ -50,32 +48,13 @@ from devicemanager.worker.outcomes import Answer, Choose, ListOutcome, ListResul
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.workload import Workload
 from tests import devices
+from tests.timing import START, FakeClock
 
 GROUPS = ("worker.gpustack.ai", "metrics.example.org")
-NOW = datetime(2026, 8, 12, 9, 15, 5, tzinfo=UTC)
+NOW = START
 NO_SUMS = Resources()
 FRONT_PROXY = "front-proxy-client"
 SERVER_NAME = "devicemanager-worker.gpustack-system.svc"
-
-
-class StillClock(Clock):
-    """Time that moves when told to."""
-
-    def __init__(self) -> None:
-        self.wall = NOW
-        self.monotonic_s = 1000.0
-
-    @override
-    def now(self) -> datetime:
-        return self.wall
-
-    @override
-    def monotonic(self) -> float:
-        return self.monotonic_s
-
-    def advance(self, seconds: float) -> None:
-        self.wall += timedelta(seconds=seconds)
-        self.monotonic_s += seconds
 
 
 def card(number: int = 1, *, unhealthy: bool | Reason = False, **figures: DeviceFigure) -> AcceleratorUsage:
@@ -268,7 +247,7 @@ class Room:
     """The server, listening."""
 
     group: str
-    clock: StillClock
+    clock: FakeClock
     api: MadeUpApi
     reader: MadeUpReader
     identity: ServerIdentity
@@ -355,15 +334,6 @@ async def exchange(
         return Received(status, received, b"" if empty else await reader.readexactly(length))
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Let everything else run until something is so."""
-    async with asyncio.timeout(10):
-        for _ in itertools.count():
-            if condition():
-                return
-            await asyncio.sleep(0.001)
-
-
 def trust_of(authority: Authority, names: Sequence[str] = (FRONT_PROXY,)) -> FrontProxyTrust:
     return FrontProxyTrust(
         ca_pem=authority.pem.certificate.decode(),
@@ -389,7 +359,7 @@ async def open_room(
 ) -> AsyncIterator[Room]:
     """A server on a free port, for as long as the block runs."""
     log = structlog.get_logger()
-    clock, api, reader, instances = StillClock(), MadeUpApi(), MadeUpReader(), MadeUpInstances()
+    clock, api, reader, instances = FakeClock(), MadeUpApi(), MadeUpReader(), MadeUpInstances()
     serving, front_proxy = Authority.create("serving CA"), Authority.create("front proxy CA")
     pair = serving.serving([SERVER_NAME])
     identity = ServerIdentity(Pair.parse(pair.certificate, pair.key), clock=clock, log=log)

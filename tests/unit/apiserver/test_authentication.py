@@ -9,7 +9,8 @@ from devicemanager.worker.apiserver.authentication import Authenticator, Unautho
 from devicemanager.worker.apiserver.identity import ANONYMOUS, User, authenticated
 from devicemanager.worker.apiserver.request_header import FrontProxyTrust
 from devicemanager.worker.apiserver.reviews import TOKEN_REVIEWS, ReviewCache
-from tests.unit.apiserver.room import FRONT_PROXY, MadeUpApi, StillClock
+from tests.timing import FakeClock
+from tests.unit.apiserver.room import FRONT_PROXY, MadeUpApi
 
 TRUST = FrontProxyTrust(
     ca_pem="pem",
@@ -31,7 +32,7 @@ async def identified(
     trust: FrontProxyTrust | None = TRUST,
     api: MadeUpApi | None = None,
 ) -> User:
-    clock = StillClock()
+    clock = FakeClock()
     async with ReviewCache[bytes, User | str](clock) as tokens:
         authenticator = Authenticator(lambda: trust, api or MadeUpApi(), tokens, clock)
         return await authenticator.authenticate(CIMultiDict(headers), shown)
@@ -124,7 +125,7 @@ async def test_extras_are_lower_cased_then_decoded_and_kept_raw_when_malformed(h
 
 @pytest.mark.asyncio
 async def test_a_token_is_asked_about_once_in_ten_seconds_and_never_kept_as_it_is() -> None:
-    api, clock = MadeUpApi(tokens={"good": {"username": "bot"}}), StillClock()
+    api, clock = MadeUpApi(tokens={"good": {"username": "bot"}}), FakeClock()
     async with ReviewCache[bytes, User | str](clock) as tokens:
         authenticator = Authenticator(lambda: TRUST, api, tokens, clock)
         for token, works in (("good", True), ("bad", False)):
@@ -145,7 +146,7 @@ async def test_a_token_is_asked_about_once_in_ten_seconds_and_never_kept_as_it_i
 
 @pytest.mark.asyncio
 async def test_a_token_that_cannot_be_checked_is_refused_and_asked_about_again() -> None:
-    api, clock = MadeUpApi(tokens={"good": {"username": "bot"}}), StillClock()
+    api, clock = MadeUpApi(tokens={"good": {"username": "bot"}}), FakeClock()
     api.failure = FetchError(SourceState.FORBIDDEN, "no", status=403)
     headers = CIMultiDict([("Authorization", "Bearer good")])
     async with ReviewCache[bytes, User | str](clock) as tokens:

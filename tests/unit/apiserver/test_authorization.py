@@ -10,7 +10,8 @@ from devicemanager.worker.apiserver.attributes import Attributes, parse_attribut
 from devicemanager.worker.apiserver.authorization import Authorizer, Decision, ReviewFailedError
 from devicemanager.worker.apiserver.identity import ANONYMOUS, User
 from devicemanager.worker.apiserver.reviews import ReviewCache
-from tests.unit.apiserver.room import MadeUpApi, StillClock
+from tests.timing import FakeClock
+from tests.unit.apiserver.room import MadeUpApi
 
 pytestmark = pytest.mark.asyncio
 
@@ -19,7 +20,7 @@ VIEWER = User("viewer", groups=("system:authenticated",))
 
 
 async def decided(api: MadeUpApi, user: User = VIEWER, attributes: Attributes = READ) -> Decision:
-    async with ReviewCache[tuple[User, Attributes], Decision](StillClock()) as access_reviews:
+    async with ReviewCache[tuple[User, Attributes], Decision](FakeClock()) as access_reviews:
         return await Authorizer(api, access_reviews).decide(user, attributes)
 
 
@@ -65,7 +66,7 @@ async def test_exemptions_are_exact() -> None:
 async def test_a_long_question_is_asked_each_time() -> None:
     api = MadeUpApi()
     long = User("viewer", groups=tuple(f"group-{number:04d}" for number in range(1000)))
-    async with ReviewCache[tuple[User, Attributes], Decision](StillClock()) as access_reviews:
+    async with ReviewCache[tuple[User, Attributes], Decision](FakeClock()) as access_reviews:
         authorizer = Authorizer(api, access_reviews)
         for user, questions in ((VIEWER, 1), (long, 3)):
             for _ in range(2):
@@ -76,7 +77,7 @@ async def test_a_long_question_is_asked_each_time() -> None:
 
 async def test_every_part_of_user_and_request_counts() -> None:
     api = MadeUpApi()
-    async with ReviewCache[tuple[User, Attributes], Decision](StillClock()) as access_reviews:
+    async with ReviewCache[tuple[User, Attributes], Decision](FakeClock()) as access_reviews:
         authorizer = Authorizer(api, access_reviews)
         for user in (VIEWER, User("other"), User("viewer", "uid"), User("viewer", extra=(("k", ("v",)),))):
             await authorizer.decide(user, READ)
@@ -90,7 +91,7 @@ async def test_every_part_of_user_and_request_counts() -> None:
 
 
 async def test_probing_tells_whether_reviews_can_be_had_whatever_they_say() -> None:
-    async with ReviewCache[tuple[User, Attributes], Decision](StillClock()) as access_reviews:
+    async with ReviewCache[tuple[User, Attributes], Decision](FakeClock()) as access_reviews:
         api = MadeUpApi(allows=lambda _: False, failure=FetchError(SourceState.FORBIDDEN, "no", status=403))
         authorizer = Authorizer(api, access_reviews)
         with pytest.raises(ReviewFailedError):

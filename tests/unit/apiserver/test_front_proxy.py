@@ -10,7 +10,7 @@ import pytest
 import structlog.testing
 from typing_extensions import override
 
-from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.tls.certificates import Authority
@@ -21,7 +21,7 @@ from devicemanager.worker.apiserver.request_header import parse_trust
 from devicemanager.worker.cluster import Cluster, ClusterClient
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.watch_stream import WatchEvent
-from tests.unit.apiserver.room import StillClock, until
+from tests.timing import FakeClock, until
 
 CA = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 DATA = {
@@ -268,7 +268,7 @@ async def test_over_a_real_connection(stand_in_cluster: StandInCluster) -> None:
         installed.append(pem)
 
     kubeconfig = stand_in_cluster.write_kubeconfig(stand_in_cluster.folder / "worker", WORKER_TOKEN)
-    async with ClusterClient(Kubeconfig(str(kubeconfig)), StillClock()) as api, asyncio.TaskGroup() as tasks:
+    async with ClusterClient(Kubeconfig(str(kubeconfig)), FakeClock()) as api, asyncio.TaskGroup() as tasks:
         front_proxy = FrontProxy(api, install)
         following = tasks.create_task(front_proxy.follow())
         await until(lambda: front_proxy.trust is not None)

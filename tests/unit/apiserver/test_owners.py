@@ -13,7 +13,8 @@ from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker.api_errors import refusal
 from devicemanager.worker.apiserver.owners import LOOKUPS
-from tests.unit.apiserver.room import GROUPS, Received, Room, open_room, until
+from tests.timing import until
+from tests.unit.apiserver.room import GROUPS, Received, Room, open_room
 
 pytestmark = pytest.mark.asyncio
 

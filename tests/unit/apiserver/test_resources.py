@@ -18,7 +18,8 @@ from devicemanager.worker.apiserver.resources import ResourceHandler
 from devicemanager.worker.apiserver.status import StatusError
 from devicemanager.worker.outcomes import DeadlineExceeded, Unavailable
 from devicemanager.worker.workloads.instance.workload import INSTANCE
-from tests.unit.apiserver.room import GROUPS, MadeUpReader, StillClock, until, usage
+from tests.timing import FakeClock, until
+from tests.unit.apiserver.room import GROUPS, MadeUpReader, usage
 
 pytestmark = pytest.mark.asyncio
 
@@ -38,7 +39,7 @@ class Room:
         self.reader = MadeUpReader()
         self.observed: list[WorkloadUsage] = []
         self.resources = ResourceHandler(
-            self.reader, Renderer(GROUPS[0], INSTANCE), InFlightLimiter(), StillClock(), self.observed.extend
+            self.reader, Renderer(GROUPS[0], INSTANCE), InFlightLimiter(), FakeClock(), self.observed.extend
         )
 
 

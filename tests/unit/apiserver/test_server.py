@@ -23,17 +23,8 @@ from devicemanager.tls.certificates import Authority, PemPair
 from devicemanager.tls.material import TrustedCAs
 from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from devicemanager.worker.outcomes import DeadlineExceeded, Unavailable
-from tests.unit.apiserver.room import (
-    FRONT_PROXY,
-    NOW,
-    SERVER_NAME,
-    Room,
-    exchange,
-    open_room,
-    trust_of,
-    until,
-    usage,
-)
+from tests.timing import until
+from tests.unit.apiserver.room import FRONT_PROXY, NOW, SERVER_NAME, Room, exchange, open_room, trust_of, usage
 
 pytestmark = pytest.mark.asyncio
 

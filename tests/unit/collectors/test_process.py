@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from devicemanager.model.accelerator import Card, CollectorState, Reading, Reaso
 from tests import devices
 from tests.standins.child import DEADLINE_S, CollectorChild
 from tests.standins.nvml import NvmlStandin, Scenario
+from tests.timing import wait_until
 
 
 class Cards:
@@ -263,10 +264,10 @@ class TestEnd:
         ) as parent:
             assert parent.stdout is not None
             child = int(parent.stdout.readline())
-            wait_until(lambda: function in {called for called, _ in nvml.calls()})
+            wait_until(lambda: function in {called for called, _ in nvml.calls()}, function)
             assert exists(child)
             parent.kill()
-        wait_until(lambda: not exists(child))
+        wait_until(lambda: not exists(child), "the end of the child")
         os.close(reader)
         os.close(writer)
 
@@ -310,13 +311,6 @@ def exists(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.005)
 
 
 def test_reasons_are_written_as_their_words() -> None:

@@ -12,7 +12,7 @@ from devicemanager.model.accelerator import Card, CollectorState, CollectorStatu
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.holder import Holder
 from tests import devices
-from tests.tls_peers import SetClock
+from tests.timing import FakeClock
 
 ENDS = datetime(2027, 1, 1, tzinfo=UTC)
 CARD = Card(0, "GPU-0", "NVIDIA H100", "0000:01:00.0")
@@ -38,21 +38,21 @@ OF_A_CARD = {
 
 
 @pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def holder(clock: SetClock) -> Holder:
+def holder(clock: FakeClock) -> Holder:
     return Holder("nvidia", 1.5, None, clock)
 
 
 @pytest.fixture
-def exposition(holder: Holder, clock: SetClock) -> Exposition:
+def exposition(holder: Holder, clock: FakeClock) -> Exposition:
     return Exposition(holder, lambda: ENDS, clock)
 
 
-def publish(holder: Holder, clock: SetClock, *readings: Reading) -> None:
+def publish(holder: Holder, clock: FakeClock, *readings: Reading) -> None:
     holder.publish(Sample(clock.now(), clock.monotonic(), 0.0125, readings))
 
 
@@ -83,7 +83,7 @@ def test_what_is_running_and_until_when(exposition: Exposition) -> None:
     assert found["devicemanager_certificate_not_after_timestamp_seconds"] == [({}, ENDS.timestamp())]
 
 
-def test_figures_are_in_base_units(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
+def test_figures_are_in_base_units(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
     publish(holder, clock, READING)
     found = series(exposition)
 
@@ -93,7 +93,7 @@ def test_figures_are_in_base_units(exposition: Exposition, holder: Holder, clock
 
 
 def test_an_absent_figure_has_no_series_and_costs_no_other(
-    exposition: Exposition, holder: Holder, clock: SetClock
+    exposition: Exposition, holder: Holder, clock: FakeClock
 ) -> None:
     no_power = devices.reading(CARD, power_usage=Reason.UNSUPPORTED)
     unreadable = Reading.unreadable(Card(1, "GPU-1"), Reason.LOST, "the card is lost")
@@ -109,7 +109,7 @@ def test_an_absent_figure_has_no_series_and_costs_no_other(
     ]
 
 
-def test_names_are_counted_and_each_has_a_series(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
+def test_names_are_counted_and_each_has_a_series(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
     limited = devices.reading(CARD, clock_reduction_reasons=("sw_power_cap", "hw_slowdown"))
     unknown = devices.reading(Card(1, "GPU-1"), clock_reduction_reasons=Reason.UNSUPPORTED)
     free = devices.reading(Card(2, "GPU-2"))
@@ -133,7 +133,7 @@ def test_names_are_counted_and_each_has_a_series(exposition: Exposition, holder:
     ids=["no-total", "no-used", "zero-total"],
 )
 def test_a_ratio_needs_both_its_sides(
-    exposition: Exposition, holder: Holder, clock: SetClock, reading: Reading
+    exposition: Exposition, holder: Holder, clock: FakeClock, reading: Reading
 ) -> None:
     publish(holder, clock, reading)
 
@@ -141,7 +141,7 @@ def test_a_ratio_needs_both_its_sides(
 
 
 def test_what_a_card_does_not_say_is_an_empty_label(
-    exposition: Exposition, holder: Holder, clock: SetClock
+    exposition: Exposition, holder: Holder, clock: FakeClock
 ) -> None:
     publish(holder, clock, replace(READING, card=Card(3, "index:3")))
 
@@ -149,14 +149,14 @@ def test_what_a_card_does_not_say_is_an_empty_label(
     assert labels == {"manufacturer": "nvidia", "id": "index:3", "index": "3", "name": "", "pci_bus_id": ""}
 
 
-def test_names_with_quotes_and_newlines_survive(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
+def test_names_with_quotes_and_newlines_survive(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
     publish(holder, clock, replace(READING, card=Card(0, "GPU-0", 'a "card"\n\\x')))
 
     ((labels, _),) = series(exposition)["accelerator_unhealthy"]
     assert labels["name"] == 'a "card"\n\\x'
 
 
-def test_the_verdict_is_counted(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
+def test_the_verdict_is_counted(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
     publish(holder, clock, READING)
     holder.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), consecutive_failures=4, restarts=2))
     found = series(exposition)
@@ -166,7 +166,7 @@ def test_the_verdict_is_counted(exposition: Exposition, holder: Holder, clock: S
     assert found["accelerator_memory_used_bytes"]  # the last sample is kept, and its age says how old it is
 
 
-def test_times_of_the_sample(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
+def test_times_of_the_sample(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
     publish(holder, clock, READING)
     clock.monotonic_s += 2.25
     found = series(exposition)
@@ -177,7 +177,7 @@ def test_times_of_the_sample(exposition: Exposition, holder: Holder, clock: SetC
 
 
 def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
-    exposition: Exposition, holder: Holder, clock: SetClock
+    exposition: Exposition, holder: Holder, clock: FakeClock
 ) -> None:
     publish(holder, clock, READING)
     ages, kept = [], set()
@@ -192,7 +192,7 @@ def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
     assert states["crashed"] == 1
 
 
-def test_every_metric_is_documented_and_no_other(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
+def test_every_metric_is_documented_and_no_other(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
     publish(holder, clock, devices.reading(CARD, clock_reduction_reasons=("sw_power_cap",)))
     docs = Path(__file__).parents[3] / "docs"
     page = (docs / "metrics.md").read_text(encoding="utf-8")
@@ -203,7 +203,7 @@ def test_every_metric_is_documented_and_no_other(exposition: Exposition, holder:
 
 
 def test_the_text_ends_in_a_newline_and_repeats_no_family(
-    exposition: Exposition, holder: Holder, clock: SetClock
+    exposition: Exposition, holder: Holder, clock: FakeClock
 ) -> None:
     publish(holder, clock, READING, replace(READING, card=Card(1, "GPU-1")))
     text = exposition.render().decode()

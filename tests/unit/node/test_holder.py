@@ -1,26 +1,12 @@
 """One snapshot, one reference, one encoding per change."""
 
 import json
-from datetime import UTC, datetime, timedelta
-
-from typing_extensions import override
+from datetime import timedelta
 
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Reason, Sample
 from devicemanager.node.holder import Holder
-
-
-class SetClock(Clock):
-    def __init__(self) -> None:
-        self.wall = datetime(2026, 8, 12, 9, 0, tzinfo=UTC)
-
-    @override
-    def now(self) -> datetime:
-        return self.wall
-
-    @override
-    def monotonic(self) -> float:
-        return 0.0
+from tests.timing import FakeClock
 
 
 def sample(clock: Clock, started_s: float = 100.0) -> Sample:
@@ -29,7 +15,7 @@ def sample(clock: Clock, started_s: float = 100.0) -> Sample:
 
 
 def test_it_begins_without_a_sample() -> None:
-    holder = Holder("nvidia", 15.0, "worker-1", SetClock())
+    holder = Holder("nvidia", 15.0, "worker-1", FakeClock())
     assert holder.snapshot.sample is None
     assert holder.snapshot.collector.state is CollectorState.STARTING
     assert holder.age_s(1e9) is None
@@ -38,7 +24,7 @@ def test_it_begins_without_a_sample() -> None:
 
 
 def test_a_sample_replaces_snapshot_bytes_tag_and_version_together() -> None:
-    clock = SetClock()
+    clock = FakeClock()
     holder = Holder("nvidia", 15.0, None, clock)
     before = holder.document
     holder.publish(sample(clock))
@@ -50,7 +36,7 @@ def test_a_sample_replaces_snapshot_bytes_tag_and_version_together() -> None:
 
 
 def test_ok_keeps_the_time_at_which_it_began() -> None:
-    clock = SetClock()
+    clock = FakeClock()
     holder = Holder("nvidia", 15.0, None, clock)
     holder.publish(sample(clock))
     began = clock.wall
@@ -60,7 +46,7 @@ def test_ok_keeps_the_time_at_which_it_began() -> None:
 
 
 def test_a_verdict_keeps_the_sample_and_changes_the_tag() -> None:
-    clock = SetClock()
+    clock = FakeClock()
     holder = Holder("nvidia", 15.0, None, clock)
     holder.publish(sample(clock))
     held, tag = holder.snapshot.sample, holder.document.etag
@@ -71,7 +57,7 @@ def test_a_verdict_keeps_the_sample_and_changes_the_tag() -> None:
 
 
 def test_a_verdict_that_says_nothing_new_changes_nothing() -> None:
-    clock = SetClock()
+    clock = FakeClock()
     holder = Holder("nvidia", 15.0, None, clock)
     status = CollectorStatus(CollectorState.LIBRARY_MISSING, clock.now(), "libnvidia-ml.so.1")
     holder.report(status)
@@ -82,7 +68,7 @@ def test_a_verdict_that_says_nothing_new_changes_nothing() -> None:
 
 
 def test_age_counts_from_the_beginning_of_the_reading_and_is_never_negative() -> None:
-    clock = SetClock()
+    clock = FakeClock()
     holder = Holder("nvidia", 15.0, None, clock)
     holder.publish(sample(clock, started_s=100.0))
     assert holder.age_s(107.9) == 7

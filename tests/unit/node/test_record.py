@@ -1,14 +1,11 @@
 """What the ends of ticks and processes come to, on a clock of the test's own."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
 from structlog.testing import LogCapture
-from typing_extensions import override
 
-from devicemanager.clock import Clock
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Sample
 from devicemanager.node.holder import Holder
 from devicemanager.node.record import Record, Setback
@@ -16,31 +13,14 @@ from devicemanager.node.round import Round
 from devicemanager.node.suspects import Suspects
 from devicemanager.rules.freshness import is_stale
 from tests import devices
+from tests.timing import FakeClock
 
 PERIOD_S = 15.0
 
 
-class SetClock(Clock):
-    def __init__(self) -> None:
-        self.s = 1000.0
-        self.wall = datetime(2026, 8, 12, 9, 0, tzinfo=UTC)
-
-    def pass_s(self, seconds: float) -> None:
-        self.s += seconds
-        self.wall += timedelta(seconds=seconds)
-
-    @override
-    def now(self) -> datetime:
-        return self.wall
-
-    @override
-    def monotonic(self) -> float:
-        return self.s
-
-
 @dataclass
 class Desk:
-    clock: SetClock = field(default_factory=SetClock)
+    clock: FakeClock = field(default_factory=FakeClock)
     suspects: Suspects = field(default_factory=lambda: Suspects(PERIOD_S))
     capture: LogCapture = field(default_factory=LogCapture)
 
@@ -51,7 +31,7 @@ class Desk:
 
     def tick(self, *indexes: int) -> Round:
         readings = {i: devices.reading(Card(i, f"GPU-{i}")) for i in indexes}
-        return Round(self.clock.s, self.clock.wall, readings)
+        return Round(self.clock.monotonic_s, self.clock.wall, readings)
 
     def good(self, *indexes: int) -> None:
         self.record.complete(self.tick(*indexes), len(indexes), ())
@@ -77,7 +57,7 @@ class Desk:
 def test_a_good_tick_is_a_sample() -> None:
     desk = Desk()
     tick = desk.tick(0, 1)
-    desk.clock.pass_s(0.25)
+    desk.clock.advance(0.25)
     desk.record.complete(tick, 2, ())
     assert (desk.sample.started_monotonic_s, desk.sample.duration_s) == (1000.0, 0.25)
     assert desk.sample.taken_at == tick.started_at < desk.clock.wall
@@ -98,10 +78,10 @@ def test_a_failure_without_a_reading_leaves_the_sample_to_age() -> None:
     desk = Desk()
     desk.good(0, 1)
     held = desk.sample
-    desk.clock.pass_s(20)
+    desk.clock.advance(20)
     desk.fail(CollectorState.DRIVER_NOT_LOADED, desk.tick())
     assert desk.sample is held
-    assert desk.holder.age_s(desk.clock.s) == 20
+    assert desk.holder.age_s(desk.clock.monotonic_s) == 20
     assert desk.holder.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
 
 
@@ -110,7 +90,7 @@ def test_a_failure_after_which_no_card_has_answered_leaves_the_sample_to_age() -
     desk.good(0, 1)
     held = desk.sample
     silent = Round(
-        desk.clock.s,
+        desk.clock.monotonic_s,
         desk.clock.wall,
         {0: Reading.unreadable(Card(0, "GPU-0"), Reason.TRANSIENT_DRIVER_ERROR, "gone")},
     )
@@ -127,7 +107,7 @@ def test_back_off_grows_to_a_minute_without_cards_and_resets_with_them() -> None
         delays.append(desk.record.delay_s())
     assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
     desk.good(0)
-    desk.clock.pass_s(PERIOD_S)
+    desk.clock.advance(PERIOD_S)
     desk.fail(CollectorState.CRASHED)
     assert desk.record.delay_s() == 1
 
@@ -137,7 +117,7 @@ def test_back_off_grows_when_cards_that_could_be_read_no_longer_can() -> None:
     desk.good(0)
     delays = []
     for _ in range(8):
-        desk.clock.pass_s(PERIOD_S)
+        desk.clock.advance(PERIOD_S)
         desk.fail(CollectorState.DRIVER_NOT_LOADED)
         delays.append(desk.record.delay_s())
     assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
@@ -146,7 +126,7 @@ def test_back_off_grows_when_cards_that_could_be_read_no_longer_can() -> None:
 def test_after_a_crash_cards_that_can_be_read_wait_for_their_next_tick() -> None:
     desk = Desk()
     desk.good(0)
-    desk.clock.pass_s(1)
+    desk.clock.advance(1)
     desk.fail(CollectorState.CRASHED)
     assert desk.record.delay_s() == PERIOD_S - 1
 
@@ -157,14 +137,14 @@ def test_a_process_that_crashes_in_every_tick_is_started_once_in_less_than_two_p
         desk.fail(CollectorState.CRASHED, desk.tick(0, 1))
         delay_s = desk.record.delay_s()
         assert PERIOD_S <= delay_s < 2 * PERIOD_S
-        desk.clock.pass_s(delay_s)
+        desk.clock.advance(delay_s)
     assert desk.holder.snapshot.collector.consecutive_failures == 50
     assert [reading.card.id for reading in desk.sample.readings] == ["GPU-0", "GPU-1"]
 
 
 def test_a_tick_that_none_answered_is_no_sample() -> None:
     desk = Desk()
-    desk.suspects.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.s)
+    desk.suspects.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
     desk.record.complete(desk.tick(), 1, ())
     assert desk.holder.snapshot.sample is None
     assert desk.holder.snapshot.collector.state is CollectorState.UNRESPONSIVE
@@ -173,8 +153,8 @@ def test_a_tick_that_none_answered_is_no_sample() -> None:
 def test_a_changed_count_ends_all_suspicions() -> None:
     desk = Desk()
     desk.good(0, 1, 2)
-    desk.suspects.blame(Card(2), Reason.TIMEOUT, "x", desk.clock.s)
-    desk.clock.pass_s(PERIOD_S)
+    desk.suspects.blame(Card(2), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
+    desk.clock.advance(PERIOD_S)
     desk.good(0, 1)
     assert not desk.suspects
 
@@ -190,7 +170,7 @@ def test_no_cards_after_some_is_believed_after_three_periods() -> None:
         expected = "why, though there were 1; believed after 3 periods"
         assert desk.holder.snapshot.collector.detail == expected
         assert desk.record.delay_s() <= PERIOD_S
-        desk.clock.pass_s(PERIOD_S)
+        desk.clock.advance(PERIOD_S)
     desk.fail(CollectorState.NO_DEVICES)
     assert desk.sample.readings == ()
     assert desk.holder.snapshot.collector.state is CollectorState.NO_DEVICES
@@ -201,9 +181,9 @@ def test_cards_that_come_back_in_time_were_never_away() -> None:
     desk = Desk()
     desk.good(0)
     desk.fail(CollectorState.NO_DEVICES)
-    desk.clock.pass_s(2 * PERIOD_S)
+    desk.clock.advance(2 * PERIOD_S)
     desk.good(0)
-    desk.clock.pass_s(2 * PERIOD_S)
+    desk.clock.advance(2 * PERIOD_S)
     desk.fail(CollectorState.NO_DEVICES)
     assert len(desk.sample.readings) == 1
     assert desk.logged == ["ok"]
@@ -214,9 +194,9 @@ def test_no_cards_after_another_failure_are_waited_for_anew() -> None:
     desk.good(0)
     held = desk.sample
     desk.fail(CollectorState.NO_DEVICES)
-    desk.clock.pass_s(4 * PERIOD_S)
+    desk.clock.advance(4 * PERIOD_S)
     desk.fail(CollectorState.DRIVER_NOT_LOADED)
-    desk.clock.pass_s(PERIOD_S)
+    desk.clock.advance(PERIOD_S)
     desk.fail(CollectorState.NO_DEVICES)
     assert desk.sample is held
 
@@ -225,8 +205,8 @@ def test_that_there_is_no_card_does_not_go_stale_for_want_of_asking() -> None:
     desk = Desk()
     for _ in range(20):
         desk.fail(CollectorState.NO_DEVICES)
-        desk.clock.pass_s(desk.record.delay_s())
-        assert not is_stale(desk.holder.age_s(desk.clock.s), int(PERIOD_S))
+        desk.clock.advance(desk.record.delay_s())
+        assert not is_stale(desk.holder.age_s(desk.clock.monotonic_s), int(PERIOD_S))
 
 
 def test_a_library_that_goes_after_it_counted_no_card_is_asked_ever_less_often() -> None:
@@ -240,7 +220,7 @@ def test_a_library_that_goes_after_it_counted_no_card_is_asked_ever_less_often()
 def test_a_card_that_answered_alone_keeps_its_reason_until_it_is_read_with_the_others() -> None:
     desk = Desk()
     desk.good(0, 1)
-    desk.suspects.blame(Card(1, "GPU-1"), Reason.TIMEOUT, "did not answer", desk.clock.s)
+    desk.suspects.blame(Card(1, "GPU-1"), Reason.TIMEOUT, "did not answer", desk.clock.monotonic_s)
     desk.suspects.let_back(desk.suspects.skipped[0])
     desk.record.complete(desk.tick(0), 2, ())
     assert [reading.unhealthy_reason for reading in desk.sample.readings] == [None, "did not answer"]
@@ -252,9 +232,9 @@ def test_a_collector_that_flaps_is_logged_a_few_times_and_then_once_a_minute() -
     desk = Desk()
     for _ in range(120):
         desk.good(0)
-        desk.clock.pass_s(5)
+        desk.clock.advance(5)
         desk.fail(CollectorState.CRASHED)
-        desk.clock.pass_s(5)
+        desk.clock.advance(5)
     assert desk.logged[:4] == ["ok", "crashed", "ok", "crashed"]
     assert 4 + 15 <= len(desk.logged) <= 4 + 20
 
@@ -267,7 +247,7 @@ def test_a_recovery_that_is_held_back_is_logged_as_soon_as_a_line_may_be_written
     desk.good(0)
     assert desk.logged[-1] == "crashed"
     for _ in range(8):
-        desk.clock.pass_s(PERIOD_S)
+        desk.clock.advance(PERIOD_S)
         desk.good(0)
     assert desk.logged == ["ok", "crashed", "ok", "crashed", "ok"]
     assert desk.changes[-1]["previous"] == "crashed"
@@ -286,7 +266,7 @@ def test_a_state_keeps_the_time_at_which_it_began() -> None:
     desk = Desk()
     desk.fail(CollectorState.LIBRARY_MISSING)
     began = desk.clock.wall
-    desk.clock.pass_s(60)
+    desk.clock.advance(60)
     desk.fail(CollectorState.LIBRARY_MISSING)
     assert desk.holder.snapshot.collector.since == began
 

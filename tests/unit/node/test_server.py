@@ -16,7 +16,8 @@ from devicemanager.node.server import ClientPolicy, build_app, progress_check, v
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check
 from tests import devices
-from tests.tls_peers import Logged, SetClock, authority, cas, client, connected, server_identity
+from tests.timing import FakeClock
+from tests.tls_peers import Logged, authority, cas, client, connected, server_identity
 
 ANYONE = ClientPolicy(certificate_required=False)
 PATH = "/monitor/snapshot"
@@ -39,17 +40,17 @@ Start = Callable[..., Awaitable[TestClient[web.Request, web.Application]]]
 
 
 @pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def holder(clock: SetClock) -> Holder:
+def holder(clock: FakeClock) -> Holder:
     return Holder("nvidia", 15.0, "node-1", clock)
 
 
 def application(
-    holder: Holder, clock: SetClock, access: ClientPolicy, live: tuple[Check, ...], logged: Logged | None = None
+    holder: Holder, clock: FakeClock, access: ClientPolicy, live: tuple[Check, ...], logged: Logged | None = None
 ) -> web.Application:
     return build_app(
         holder=holder,
@@ -63,7 +64,7 @@ def application(
 
 
 @pytest.fixture
-def start(aiohttp_client: AiohttpClient, holder: Holder, clock: SetClock) -> Start:
+def start(aiohttp_client: AiohttpClient, holder: Holder, clock: FakeClock) -> Start:
     async def started(
         access: ClientPolicy = ANYONE, live: tuple[Check, ...] = (PING,)
     ) -> TestClient[web.Request, web.Application]:
@@ -72,14 +73,14 @@ def start(aiohttp_client: AiohttpClient, holder: Holder, clock: SetClock) -> Sta
     return started
 
 
-def sample(clock: SetClock, used: int = 1) -> Sample:
+def sample(clock: FakeClock, used: int = 1) -> Sample:
     reading = devices.reading(Card(0, "GPU-0", "NVIDIA H100", "0000:01:00.0"), memory_used=used << 30)
     return Sample(clock.now(), clock.monotonic(), 0.01, (reading,))
 
 
 @pytest.mark.asyncio
 class TestSnapshot:
-    async def test_the_bytes_are_the_holders(self, start: Start, holder: Holder, clock: SetClock) -> None:
+    async def test_the_bytes_are_the_holders(self, start: Start, holder: Holder, clock: FakeClock) -> None:
         holder.publish(sample(clock))
         async with (await start()).get(PATH) as response:
             assert response.status == 200
@@ -95,14 +96,14 @@ class TestSnapshot:
             assert (await response.json())["collector"]["state"] == "starting"
 
     async def test_the_age_counts_whole_seconds_from_the_start_of_the_reading(
-        self, start: Start, holder: Holder, clock: SetClock
+        self, start: Start, holder: Holder, clock: FakeClock
     ) -> None:
         holder.publish(sample(clock))
         asking = await start()
         ages = []
         for elapsed in (0.0, 0.9, 0.2, 60.0):
             clock.monotonic_s += elapsed
-            clock.at += timedelta(hours=1)  # the wall clock has no say
+            clock.wall += timedelta(hours=1)  # the wall clock has no say
             async with asking.get(PATH) as response:
                 ages.append(response.headers["Age"])
 
@@ -114,7 +115,7 @@ class TestSnapshot:
         ids=["same", "weak", "list", "weak-in-list", "any"],
     )
     async def test_a_current_copy_is_not_sent_again(
-        self, start: Start, holder: Holder, clock: SetClock, wanted: str
+        self, start: Start, holder: Holder, clock: FakeClock, wanted: str
     ) -> None:
         holder.publish(sample(clock))
         clock.monotonic_s += 3
@@ -126,7 +127,7 @@ class TestSnapshot:
             assert response.headers["Cache-Control"] == "no-cache"
             assert response.headers["Age"] == "3"
 
-    async def test_a_list_may_come_in_several_headers(self, start: Start, holder: Holder, clock: SetClock) -> None:
+    async def test_a_list_may_come_in_several_headers(self, start: Start, holder: Holder, clock: FakeClock) -> None:
         holder.publish(sample(clock))
         headers = [("If-None-Match", '"other"'), ("If-None-Match", holder.document.etag)]
         async with (await start()).get(PATH, headers=headers) as response:
@@ -138,7 +139,7 @@ class TestSnapshot:
             assert response.status == 200
 
     async def test_the_tag_changes_with_the_sample_and_with_the_collectors_state(
-        self, start: Start, holder: Holder, clock: SetClock
+        self, start: Start, holder: Holder, clock: FakeClock
     ) -> None:
         asking = await start()
         seen = []
@@ -155,7 +156,7 @@ class TestSnapshot:
 
         assert len({tag for tag, _ in seen}) == len({body for _, body in seen}) == 4
 
-    async def test_head_has_the_headers_of_get(self, start: Start, holder: Holder, clock: SetClock) -> None:
+    async def test_head_has_the_headers_of_get(self, start: Start, holder: Holder, clock: FakeClock) -> None:
         holder.publish(sample(clock))
         asking = await start()
         async with asking.head(PATH) as head, asking.get(PATH) as full:
@@ -190,7 +191,7 @@ class TestOtherRequests:
 @pytest.mark.asyncio
 class TestProbes:
     @pytest.mark.parametrize("path", ["/livez", "/healthz"])
-    async def test_liveness_is_progress_of_the_loop(self, start: Start, clock: SetClock, path: str) -> None:
+    async def test_liveness_is_progress_of_the_loop(self, start: Start, clock: FakeClock, path: str) -> None:
         last = clock.monotonic()
         asking = await start(live=(progress_check(lambda: last, 30.0, clock),))
         statuses = []
@@ -203,7 +204,7 @@ class TestProbes:
 
     @pytest.mark.parametrize("state", [state for state in CollectorState if state is not CollectorState.STARTING])
     async def test_any_verdict_is_ready(
-        self, start: Start, holder: Holder, clock: SetClock, state: CollectorState
+        self, start: Start, holder: Holder, clock: FakeClock, state: CollectorState
     ) -> None:
         asking = await start()
         async with asking.get("/readyz?verbose") as response:
@@ -264,7 +265,7 @@ class TestMutualTls:
         ids=["nothing", "another-name"],
     )
     async def test_who_is_refused_is_said_once_in_a_while(
-        self, holder: Holder, clock: SetClock, shown: str | None, names: list[str], reason: str
+        self, holder: Holder, clock: FakeClock, shown: str | None, names: list[str], reason: str
     ) -> None:
         logged = Logged()
         policy = ClientPolicy(certificate_required=True, allowed_names=frozenset({"worker"}))
@@ -290,7 +291,7 @@ class TestMutualTls:
         ids=["nothing", "an-allowed-name", "another-name"],
     )
     async def test_the_certificate_decides_about_everything_but_the_probes(
-        self, holder: Holder, clock: SetClock, shown: str | None, status: int
+        self, holder: Holder, clock: FakeClock, shown: str | None, status: int
     ) -> None:
         policy = ClientPolicy(certificate_required=True, allowed_names=frozenset({"worker"}))
         app = application(holder, clock, policy, (PING,))

@@ -10,8 +10,8 @@ import pytest_asyncio
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from devicemanager.demo.cluster import ADMIN_TOKEN, StandInCluster
-from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, StandInCluster
 from devicemanager.programs.instance_metrics import run
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
 from devicemanager.settings.output import Output

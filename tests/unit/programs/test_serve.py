@@ -16,7 +16,8 @@ from devicemanager.errors import SettingsError
 from devicemanager.programs.serve import serve
 from devicemanager.settings.loading import load
 from devicemanager.settings.node import ServeSettings
-from tests.tls_peers import Peer, authority, client, connected, on_both_loops, until, write_pair
+from tests.timing import until
+from tests.tls_peers import Peer, authority, client, connected, on_both_loops, write_pair
 
 COMMON = ("--manufacturer=simulated", "--secure-port=0", "--node-name=node-1")
 

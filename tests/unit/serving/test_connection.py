@@ -11,7 +11,8 @@ from aiohttp import web
 
 from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
-from tests.tls_peers import Logged, Peer, authority, cas, client, connected, server_identity, until
+from tests.timing import until
+from tests.tls_peers import Logged, Peer, authority, cas, client, connected, server_identity
 
 pytestmark = pytest.mark.asyncio
 

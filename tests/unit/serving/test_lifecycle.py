@@ -15,7 +15,8 @@ from devicemanager.errors import SettingsError
 from devicemanager.serving import probes
 from devicemanager.serving.lifecycle import Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
-from tests.tls_peers import Logged, on_both_loops, server_identity, until
+from tests.timing import until
+from tests.tls_peers import Logged, on_both_loops, server_identity
 
 Part = Callable[[], Awaitable[object]]
 

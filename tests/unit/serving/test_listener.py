@@ -14,6 +14,7 @@ from devicemanager.serving import memory
 from devicemanager.serving.connection import Connection
 from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
+from tests.timing import until
 from tests.tls_peers import (
     Logged,
     Peer,
@@ -25,7 +26,6 @@ from tests.tls_peers import (
     on_both_loops,
     refused,
     server_identity,
-    until,
 )
 
 WORKER = authority().client("worker")

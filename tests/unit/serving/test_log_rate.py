@@ -1,11 +1,12 @@
 import logging
 
 from devicemanager.serving.log_rate import RateLimitedLog
-from tests.tls_peers import Logged, SetClock
+from tests.timing import FakeClock
+from tests.tls_peers import Logged
 
 
 def test_alike_lines_are_counted_and_the_count_is_said() -> None:
-    clock, logged = SetClock(), Logged()
+    clock, logged = FakeClock(), Logged()
     rated = RateLimitedLog(logged.log, clock.monotonic, interval_s=10)
     for peer in ("a", "b", "c"):
         rated.write(logging.WARNING, "handshake_refused", cause="too slow", peer=peer)
@@ -20,7 +21,7 @@ def test_alike_lines_are_counted_and_the_count_is_said() -> None:
 
 def test_another_cause_has_its_own_line() -> None:
     logged = Logged()
-    rated = RateLimitedLog(logged.log, SetClock().monotonic)
+    rated = RateLimitedLog(logged.log, FakeClock().monotonic)
     rated.write(logging.INFO, "handshake_refused", cause="one")
     rated.write(logging.INFO, "handshake_refused", cause="two")
 
@@ -29,7 +30,7 @@ def test_another_cause_has_its_own_line() -> None:
 
 def test_peers_that_invent_causes_share_one_line() -> None:
     logged = Logged()
-    rated = RateLimitedLog(logged.log, SetClock().monotonic)
+    rated = RateLimitedLog(logged.log, FakeClock().monotonic)
     for number in range(1000):
         rated.write(logging.INFO, "handshake_refused", cause=f"invented {number}")
 

@@ -16,17 +16,16 @@ from devicemanager.errors import SettingsError
 from devicemanager.tls.certificates import PemPair, not_after
 from devicemanager.tls.identity import ClientIdentity, ServerIdentity, self_signed_pair
 from devicemanager.tls.material import Pair, PairFiles, TrustedCAs, client_context, server_context
+from tests.timing import FakeClock, until
 from tests.tls_peers import (
     SERVER_NAMES,
     Logged,
-    SetClock,
     authority,
     bundle,
     cas,
     parsed,
     rsa_pair,
     server_identity,
-    until,
     write_pair,
 )
 
@@ -371,21 +370,21 @@ class TestServerIdentity:
 
 
 class TestExpiry:
-    def identity(self, days: float, clock: SetClock, logged: Logged) -> ServerIdentity:
+    def identity(self, days: float, clock: FakeClock, logged: Logged) -> ServerIdentity:
         end = clock.now() + timedelta(days=days)
         pair = parsed(authority().serving(SERVER_NAMES, now=end, days=0))
         return ServerIdentity(pair, clock=clock, log=logged.log)
 
     @pytest.mark.asyncio
     async def test_a_certificate_is_warned_about_from_30_days_before_its_end_once_a_day(self) -> None:
-        clock, logged = SetClock(), Logged()
+        clock, logged = FakeClock(), Logged()
         identity = self.identity(30.5, clock, logged)
         await identity.refresh()
         assert logged.events("certificate_expires_soon") == []
-        clock.at += timedelta(days=1)
+        clock.wall += timedelta(days=1)
         for _ in range(3):
             await identity.refresh()
-        clock.at += timedelta(days=1)
+        clock.wall += timedelta(days=1)
         await identity.refresh()
 
         assert [line["remaining_s"] for line in logged.events("certificate_expires_soon")] == [
@@ -395,7 +394,7 @@ class TestExpiry:
 
     @pytest.mark.asyncio
     async def test_one_that_has_ended_is_warned_about_too(self) -> None:
-        clock, logged = SetClock(), Logged()
+        clock, logged = FakeClock(), Logged()
         await self.identity(-2, clock, logged).refresh()
 
         assert [line["remaining_s"] for line in logged.events("certificate_expires_soon")] == [-2 * 86400]

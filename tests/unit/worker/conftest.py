@@ -15,16 +15,14 @@ from aiohttp.test_utils import TestServer
 from blockbuster import BlockBuster, blockbuster_ctx
 from typing_extensions import override
 
-from devicemanager.clock import Clock, SystemClock
-from devicemanager.demo.cluster import WORKER_TOKEN, StandInCluster
+from devicemanager.clock import SystemClock
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
 from devicemanager.tls.certificates import Authority
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.credentials import Kubeconfig
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 StartPeer = Callable[[Handler], Awaitable[TestServer]]
-
-START = datetime(2026, 8, 12, 9, 15, 4, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
@@ -36,18 +34,6 @@ def blocking_calls_fail() -> Iterator[BlockBuster]:
         excluded_modules=["devicemanager.worker.credentials"],
     ) as blockbuster:
         yield blockbuster
-
-
-class LoopClock(Clock):
-    """The loop's own, perhaps virtual, time on both sides."""
-
-    @override
-    def now(self) -> datetime:
-        return START + timedelta(seconds=self.monotonic())
-
-    @override
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
 
 
 class SkewedClock(SystemClock):

@@ -11,9 +11,9 @@ from typing import Any
 from typing_extensions import override
 
 from devicemanager.clock import Clock
-from devicemanager.demo import objects
-from devicemanager.demo.figures import pod_metrics, stats_summary
-from devicemanager.demo.objects import InstanceSpec
+from devicemanager.demo.cluster import objects
+from devicemanager.demo.cluster.figures import pod_metrics, stats_summary
+from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.transport.failures import within
@@ -28,7 +28,8 @@ from devicemanager.worker.sources import AGES, Ages, Sources
 from devicemanager.worker.watch_stream import WatchEvent
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.reads import WorkloadReads
-from tests.unit.worker.conftest import START, LoopClock, card, snapshot_document
+from tests.timing import START, LoopClock
+from tests.unit.worker.conftest import card, snapshot_document
 
 NOT_FOUND = FetchError(
     SourceState.NOT_SERVED, "HTTP 404: not found", status=404, reason="NotFound", object_name="web"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from devicemanager.demo.cluster import StandInCluster
-from devicemanager.demo.faults import Fault, Trouble
-from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.faults import Fault, Trouble
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import SettingsError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import UsageSample

@@ -15,9 +15,9 @@ from typing_extensions import override
 from yarl import URL
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster import WORKER_TOKEN, WORKER_USER, StandInCluster
-from devicemanager.demo.faults import Fault, Trouble
-from devicemanager.demo.objects import InstanceSpec
+from devicemanager.demo.cluster.faults import Fault, Trouble
+from devicemanager.demo.cluster.objects import InstanceSpec
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER, StandInCluster
 from devicemanager.errors import FetchError, SettingsError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker import cluster as cluster_module

@@ -16,7 +16,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.demo.cluster import StandInCluster
+from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.rules.freshness import is_stale
@@ -24,14 +24,8 @@ from devicemanager.tls.certificates import Authority
 from devicemanager.worker import device_managers as device_managers_module
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.device_managers import DeviceManagers, describe
-from tests.unit.worker.conftest import (
-    SERVER_NAME,
-    DeviceManagerPeer,
-    Handler,
-    SkewedClock,
-    card,
-    snapshot_document,
-)
+from tests.timing import until
+from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, Handler, SkewedClock, card, snapshot_document
 
 NAMESPACE = "gpustack-system"
 PLACE = ("node-a", "nvidia")
@@ -285,13 +279,6 @@ async def test_pods_that_cannot_be_listed_are_said_to_be_forbidden(
             await managers.read(PLACE)
 
     assert caught.value.state is SourceState.FORBIDDEN
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Polls what another task changes."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what changes here announces nothing
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.asyncio

@@ -11,10 +11,10 @@ import pytest_asyncio
 from aiohttp import web
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.access import DISCOVERY, worker_rules
-from devicemanager.demo.cluster import WORKER_TOKEN, WORKER_USER, StandInCluster
-from devicemanager.demo.faults import Fault, Trouble
-from devicemanager.demo.objects import InstanceSpec
+from devicemanager.demo.cluster.access import DISCOVERY, worker_rules
+from devicemanager.demo.cluster.faults import Fault, Trouble
+from devicemanager.demo.cluster.objects import InstanceSpec
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER, StandInCluster
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceState
 from devicemanager.tls.certificates import Authority, PemPair, self_signed

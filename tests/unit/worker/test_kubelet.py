@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster import StandInCluster
-from devicemanager.demo.faults import Fault, Trouble
-from devicemanager.demo.objects import InstanceSpec
+from devicemanager.demo.cluster.faults import Fault, Trouble
+from devicemanager.demo.cluster.objects import InstanceSpec
+from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.transport.failures import attempt

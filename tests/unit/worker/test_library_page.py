@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from devicemanager.demo.cluster import StandInCluster
-from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.worker.client import ReadOptions
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer
 

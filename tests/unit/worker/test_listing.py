@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from devicemanager.demo import objects
-from devicemanager.demo.figures import stats_summary
-from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster import objects
+from devicemanager.demo.cluster.figures import stats_summary
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import SourceState
 from devicemanager.worker import listing
 from devicemanager.worker.outcomes import DeadlineExceeded, ListOutcome, ListResult, Unavailable
-from tests.unit.worker.conftest import START, card, snapshot_document
+from tests.timing import START
+from tests.unit.worker.conftest import card, snapshot_document
 from tests.unit.worker.scripted import NO_SUCH_API, World, kubelet_path, world
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]

@@ -10,7 +10,7 @@ from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.metrics_server import MetricsServer
-from tests.unit.worker.conftest import START, LoopClock
+from tests.timing import START, LoopClock
 from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, ScriptedCluster
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
@@ -20,7 +20,7 @@ PATH = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods/web-0"
 POD = Pod("team-a", "web-0", "p-1", created_at=START - timedelta(minutes=5), container_names=frozenset({"app"}))
 
 
-def entry(timestamp: str | None = "2026-08-12T09:15:00Z", **usage: Any) -> dict[str, Any]:
+def entry(timestamp: str | None = "2026-08-12T09:15:01Z", **usage: Any) -> dict[str, Any]:
     containers = [{"name": "app", "usage": usage}] if usage else []
     return {"kind": "PodMetrics", "timestamp": timestamp, "window": "1m0.5s", "containers": containers}
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from devicemanager.demo.objects import Grant, InstanceSpec, kubernetes_time
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec, kubernetes_time
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import SourceState, UsageSample
 from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome, Unavailable
-from tests.unit.worker.conftest import START
+from tests.timing import START
 from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, World, kubelet_path, world
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker.single_flight import OverloadedError, SharedReads
-from tests.unit.worker.conftest import LoopClock
+from tests.timing import LoopClock
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime(start=100.0)]
 

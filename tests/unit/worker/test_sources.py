@@ -7,13 +7,14 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import SourceFailure, SourceState
 from devicemanager.worker import sources as sources_module
 from devicemanager.worker.sources import Ages, FaultLog
-from tests.unit.worker.conftest import START, card, snapshot_document
+from tests.timing import START
+from tests.unit.worker.conftest import card, snapshot_document
 from tests.unit.worker.scripted import World, kubelet_path, world
 
 KUBELET = kubelet_path("node-a")

@@ -3,9 +3,9 @@
 import pytest
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.access import Rule
-from devicemanager.demo.cluster import WORKER_USER, StandInCluster
-from devicemanager.demo.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.access import Rule
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.stand_in import WORKER_USER, StandInCluster
 from devicemanager.errors import FetchError
 from devicemanager.model.allocation import Mode
 from devicemanager.model.usage import Resources

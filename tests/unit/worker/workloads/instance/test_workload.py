@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from devicemanager.demo.objects import ALLOCATION_ANNOTATION, Grant, allocation_annotation
+from devicemanager.demo.cluster.objects import ALLOCATION_ANNOTATION, Grant, allocation_annotation
 from devicemanager.wire.pods import Pod
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.workloads.instance.workload import INSTANCE, PART_OF_LABEL

@@ -1,0 +1,42 @@
+"""A kubeconfig for one token, and the atomic writing of private files."""
+
+from base64 import b64encode
+from pathlib import Path
+
+import yaml
+
+
+def kubeconfig_text(server: str, ca: bytes, token: str, namespace: str) -> str:
+    """A kubeconfig, YAML.
+
+    Args:
+        server: URL of the API server.
+        ca: Trusted to have signed its certificate, PEM.
+        token: The bearer token to show.
+        namespace: Of the only context.
+    """
+    name = "stand-in"
+    cluster = {"server": server, "certificate-authority-data": b64encode(ca).decode()}
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": namespace}}],
+            "current-context": name,
+        },
+        sort_keys=False,
+    )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, atomically.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.touch(mode=0o600)
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
