@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from devicemanager.node.child import Child
-from devicemanager.node.conversation import Patience
+from devicemanager.node.deadlines import Deadlines
 from devicemanager.rules.identity import index_key
 
 STUCK_LIMIT: Final = 8
@@ -21,17 +21,17 @@ _PARTING_S: Final = 0.3
 class Launcher:
     """Starts collector processes of one manufacturer and remembers them until they end."""
 
-    def __init__(self, manufacturer: str, command: Sequence[str], patience: Patience) -> None:
+    def __init__(self, manufacturer: str, command: Sequence[str], deadlines: Deadlines) -> None:
         """Start nothing yet.
 
         Args:
             manufacturer: The only one that a process may speak for.
             command: Program and arguments; which cards to read, how often and whereto is added.
-            patience: How long each line may take.
+            deadlines: How long each line may take.
         """
         self.manufacturer = manufacturer
-        self.patience = patience
-        self._command = (*command, "--period", str(patience.period_s))
+        self.deadlines = deadlines
+        self._command = (*command, "--period", str(deadlines.period_s))
         self._alive: set[Child] = set()
         self._killed: set[Child] = set()
 
@@ -48,7 +48,7 @@ class Launcher:
         """
         selection = [word for index in skip for word in ("--skip", index_key(index))]
         selection += [word for index in only for word in ("--only", index_key(index))]
-        async with asyncio.timeout(self.patience.open_s):  # TimeoutError is an OSError
+        async with asyncio.timeout(self.deadlines.open_s):  # TimeoutError is an OSError
             child = await Child.start([*self._command, *selection], self._forget)
         if not child.exited:
             self._alive.add(child)

@@ -396,7 +396,7 @@ def test_cards_that_wake_up_slowly_once_in_a_process_are_read(nvidia: Start) -> 
 
     seen = manager.until(healthy(0, 1, 2, 3))
     assert seen["collector"]["restarts"] == 0
-    assert manager.events("card_left_out") == []
+    assert manager.events("device_quarantined") == []
 
 
 def test_a_card_that_hung_is_tried_with_the_time_that_it_takes_to_wake_up(nvidia: Start, nvml: NvmlStandin) -> None:

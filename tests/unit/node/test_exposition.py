@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from devicemanager import __version__
 from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Reason, Sample
 from devicemanager.node.exposition import Exposition
-from devicemanager.node.holder import Holder
+from devicemanager.node.snapshot_store import SnapshotStore
 from tests.tls_peers import SetClock
 
 ENDS = datetime(2027, 1, 1, tzinfo=UTC)
@@ -40,17 +40,17 @@ def clock() -> SetClock:
 
 
 @pytest.fixture
-def holder(clock: SetClock) -> Holder:
-    return Holder("nvidia", 1.5, None, clock)
+def store(clock: SetClock) -> SnapshotStore:
+    return SnapshotStore("nvidia", 1.5, None, clock)
 
 
 @pytest.fixture
-def exposition(holder: Holder, clock: SetClock) -> Exposition:
-    return Exposition(holder, lambda: ENDS, clock)
+def exposition(store: SnapshotStore, clock: SetClock) -> Exposition:
+    return Exposition(store, lambda: ENDS, clock)
 
 
-def publish(holder: Holder, clock: SetClock, *readings: Reading) -> None:
-    holder.publish(Sample(clock.now(), clock.monotonic(), 0.0125, readings))
+def publish(store: SnapshotStore, clock: SetClock, *readings: Reading) -> None:
+    store.publish(Sample(clock.now(), clock.monotonic(), 0.0125, readings))
 
 
 def series(exposition: Exposition) -> dict[str, list[tuple[Mapping[str, str], float]]]:
@@ -80,8 +80,8 @@ def test_what_is_running_and_until_when(exposition: Exposition) -> None:
     assert found["devicemanager_certificate_not_after_timestamp_seconds"] == [({}, ENDS.timestamp())]
 
 
-def test_figures_are_in_base_units(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
-    publish(holder, clock, READING)
+def test_figures_are_in_base_units(exposition: Exposition, store: SnapshotStore, clock: SetClock) -> None:
+    publish(store, clock, READING)
     found = series(exposition)
 
     assert {name: found[name] for name in OF_A_CARD} == {
@@ -90,11 +90,11 @@ def test_figures_are_in_base_units(exposition: Exposition, holder: Holder, clock
 
 
 def test_an_absent_figure_has_no_series_and_costs_no_other(
-    exposition: Exposition, holder: Holder, clock: SetClock
+    exposition: Exposition, store: SnapshotStore, clock: SetClock
 ) -> None:
     no_power = replace(READING, power_milliwatts=Reason.UNSUPPORTED)
     unreadable = Reading.unreadable(Card(1, "GPU-1"), Reason.LOST, "the card is lost")
-    publish(holder, clock, no_power, unreadable)
+    publish(store, clock, no_power, unreadable)
     found = series(exposition)
 
     assert "accelerator_power_watts" not in found
@@ -116,32 +116,34 @@ def test_an_absent_figure_has_no_series_and_costs_no_other(
     ids=["no-total", "no-used", "zero-total"],
 )
 def test_a_ratio_needs_both_its_sides(
-    exposition: Exposition, holder: Holder, clock: SetClock, reading: Reading
+    exposition: Exposition, store: SnapshotStore, clock: SetClock, reading: Reading
 ) -> None:
-    publish(holder, clock, reading)
+    publish(store, clock, reading)
 
     assert "accelerator_memory_used_ratio" not in series(exposition)
 
 
 def test_what_a_card_does_not_say_is_an_empty_label(
-    exposition: Exposition, holder: Holder, clock: SetClock
+    exposition: Exposition, store: SnapshotStore, clock: SetClock
 ) -> None:
-    publish(holder, clock, replace(READING, card=Card(3, "index:3")))
+    publish(store, clock, replace(READING, card=Card(3, "index:3")))
 
     ((labels, _),) = series(exposition)["accelerator_unhealthy"]
     assert labels == {"manufacturer": "nvidia", "id": "index:3", "index": "3", "name": "", "pci_bus_id": ""}
 
 
-def test_names_with_quotes_and_newlines_survive(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
-    publish(holder, clock, replace(READING, card=Card(0, "GPU-0", 'a "card"\n\\x')))
+def test_names_with_quotes_and_newlines_survive(
+    exposition: Exposition, store: SnapshotStore, clock: SetClock
+) -> None:
+    publish(store, clock, replace(READING, card=Card(0, "GPU-0", 'a "card"\n\\x')))
 
     ((labels, _),) = series(exposition)["accelerator_unhealthy"]
     assert labels["name"] == 'a "card"\n\\x'
 
 
-def test_the_verdict_is_counted(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
-    publish(holder, clock, READING)
-    holder.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), consecutive_failures=4, restarts=2))
+def test_the_verdict_is_counted(exposition: Exposition, store: SnapshotStore, clock: SetClock) -> None:
+    publish(store, clock, READING)
+    store.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), consecutive_failures=4, restarts=2))
     found = series(exposition)
 
     assert found["devicemanager_collector_consecutive_failures"][0][1] == 4
@@ -149,8 +151,8 @@ def test_the_verdict_is_counted(exposition: Exposition, holder: Holder, clock: S
     assert found["accelerator_memory_used_bytes"]  # the last sample is kept, and its age says how old it is
 
 
-def test_times_of_the_sample(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
-    publish(holder, clock, READING)
+def test_times_of_the_sample(exposition: Exposition, store: SnapshotStore, clock: SetClock) -> None:
+    publish(store, clock, READING)
     clock.monotonic_s += 2.25
     found = series(exposition)
 
@@ -160,9 +162,9 @@ def test_times_of_the_sample(exposition: Exposition, holder: Holder, clock: SetC
 
 
 def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
-    exposition: Exposition, holder: Holder, clock: SetClock
+    exposition: Exposition, store: SnapshotStore, clock: SetClock
 ) -> None:
-    publish(holder, clock, READING)
+    publish(store, clock, READING)
     ages, kept = [], set()
     for _ in range(3):
         ages.append(series(exposition)["devicemanager_sample_age_seconds"][0][1])
@@ -170,13 +172,15 @@ def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
         clock.monotonic_s += 1
     assert (ages, len(kept)) == ([0.0, 1.0, 2.0], 1)
 
-    holder.report(CollectorStatus(CollectorState.CRASHED, clock.now()))
+    store.report(CollectorStatus(CollectorState.CRASHED, clock.now()))
     states = {labels["state"]: value for labels, value in series(exposition)["devicemanager_collector_state"]}
     assert states["crashed"] == 1
 
 
-def test_every_metric_is_documented_and_no_other(exposition: Exposition, holder: Holder, clock: SetClock) -> None:
-    publish(holder, clock, READING)
+def test_every_metric_is_documented_and_no_other(
+    exposition: Exposition, store: SnapshotStore, clock: SetClock
+) -> None:
+    publish(store, clock, READING)
     page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
     section = page.partition("## The device manager")[2].partition("\n## ")[0]
 
@@ -184,9 +188,9 @@ def test_every_metric_is_documented_and_no_other(exposition: Exposition, holder:
 
 
 def test_the_text_ends_in_a_newline_and_repeats_no_family(
-    exposition: Exposition, holder: Holder, clock: SetClock
+    exposition: Exposition, store: SnapshotStore, clock: SetClock
 ) -> None:
-    publish(holder, clock, READING, replace(READING, card=Card(1, "GPU-1")))
+    publish(store, clock, READING, replace(READING, card=Card(1, "GPU-1")))
     text = exposition.render().decode()
     types = [line for line in text.splitlines() if line.startswith("# TYPE")]
 

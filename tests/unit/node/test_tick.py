@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from devicemanager.model.accelerator import Card, Reading, Reason
-from devicemanager.node.round import LOST, Unreached, anonymous, assemble, earlier_beginning, remember
+from devicemanager.node.tick import LOST, Unreached, anonymous, assemble, earlier_beginning, remember
 from devicemanager.rules.identity import NO_ORDER
 
 
@@ -24,7 +24,7 @@ def known(*indexes: int) -> list[Card]:
 
 def sample(
     read_: Sequence[Reading],
-    suspects: Sequence[Reading] = (),
+    quarantine: Sequence[Reading] = (),
     *,
     count: int | None,
     known_: Sequence[Card] = (),
@@ -33,7 +33,7 @@ def sample(
 ) -> list[tuple[str | None, Reason | int]]:
     readings = assemble(
         {reading.card.index: reading for reading in read_},
-        suspects,
+        quarantine,
         count=count,
         known=known_,
         bus_addresses=(),

@@ -13,11 +13,11 @@ from devicemanager.model.accelerator import Card, Reading, Reason
 from devicemanager.rules import backoff
 from devicemanager.rules.plausibility import CARDS_LIMIT
 
-TRIAL_SAMPLES: Final = 3
+PROBATION_SAMPLES: Final = 3
 
 
 @dataclass(slots=True)
-class Suspect:
+class QuarantinedDevice:
     """One card under suspicion.
 
     Attributes:
@@ -27,8 +27,8 @@ class Suspect:
         failures: How often it did not answer since it was last trusted.
         blamed_at_s: When it last did not answer, monotonic.
         retry_at_s: When to try it alone, monotonic.
-        on_trial: It answered alone and is read with the others again.
-        trial_samples: How often it did answer with the others since.
+        on_probation: It answered alone and is read with the others again.
+        probation_samples: How often it did answer with the others since.
     """
 
     card: Card
@@ -37,8 +37,8 @@ class Suspect:
     failures: int
     blamed_at_s: float
     retry_at_s: float
-    on_trial: bool = False
-    trial_samples: int = 0
+    on_probation: bool = False
+    probation_samples: int = 0
 
     @property
     def reading(self) -> Reading:
@@ -46,12 +46,12 @@ class Suspect:
         return Reading.unreadable(self.card, self.reason, self.fault)
 
 
-class Suspects:
+class Quarantine:
     """The cards under suspicion, by index."""
 
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s
-        self._by_index: dict[int, Suspect] = {}
+        self._by_index: dict[int, QuarantinedDevice] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_index)
@@ -61,33 +61,33 @@ class Suspects:
         known = self._by_index.get(card.index)
         failures = 1 if known is None else known.failures + 1
         retry_at_s = now_s + backoff.delay_s(failures, self._period_s, readable=False)
-        self._by_index[card.index] = Suspect(card, reason, fault, failures, now_s, retry_at_s)
+        self._by_index[card.index] = QuarantinedDevice(card, reason, fault, failures, now_s, retry_at_s)
         return known is None
 
-    def postpone(self, suspect: Suspect, now_s: float) -> None:
+    def postpone(self, device: QuarantinedDevice, now_s: float) -> None:
         """It could not be tried, which says nothing about the card."""
-        delay_s = backoff.delay_s(suspect.failures, self._period_s, readable=False)
-        suspect.retry_at_s = now_s + max(delay_s, min(self._period_s, backoff.LONGEST_S))
+        delay_s = backoff.delay_s(device.failures, self._period_s, readable=False)
+        device.retry_at_s = now_s + max(delay_s, min(self._period_s, backoff.LONGEST_S))
 
-    def let_back(self, suspect: Suspect) -> None:
+    def readmit(self, device: QuarantinedDevice) -> None:
         """It answered alone."""
-        suspect.on_trial = True
-        suspect.trial_samples = 0
+        device.on_probation = True
+        device.probation_samples = 0
 
-    def answered(self, indexes: Iterable[int]) -> tuple[Suspect, ...]:
+    def answered(self, indexes: Iterable[int]) -> tuple[QuarantinedDevice, ...]:
         """These cards were read with the others; returns those that are trusted again by that."""
         trusted = []
         for index in indexes:
-            suspect = self._by_index.get(index)
-            if suspect is not None and suspect.on_trial:
-                suspect.trial_samples += 1
-                if suspect.trial_samples >= TRIAL_SAMPLES:
+            device = self._by_index.get(index)
+            if device is not None and device.on_probation:
+                device.probation_samples += 1
+                if device.probation_samples >= PROBATION_SAMPLES:
                     trusted.append(self._by_index.pop(index))
         return tuple(trusted)
 
     def clear(self, before_s: float = math.inf) -> None:
         """Indexes mean other cards now: what was blamed before that is read with the others again."""
-        self._by_index = {i: suspect for i, suspect in self._by_index.items() if suspect.blamed_at_s >= before_s}
+        self._by_index = {i: device for i, device in self._by_index.items() if device.blamed_at_s >= before_s}
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -98,18 +98,18 @@ class Suspects:
         return tuple(self._by_index[index].reading for index in sorted(self._by_index))
 
     @property
-    def skipped(self) -> tuple[Suspect, ...]:
+    def skipped(self) -> tuple[QuarantinedDevice, ...]:
         """Those that are not to be touched by the common sample, by index."""
-        return tuple(self._by_index[i] for i in sorted(self._by_index) if not self._by_index[i].on_trial)
+        return tuple(self._by_index[i] for i in sorted(self._by_index) if not self._by_index[i].on_probation)
 
     def may_rejoin(self, indexes: Iterable[int]) -> bool:
         """Whether one of these, skipped so far, has answered alone or is no longer suspected."""
-        return any(index not in self._by_index or self._by_index[index].on_trial for index in indexes)
+        return any(index not in self._by_index or self._by_index[index].on_probation for index in indexes)
 
     @property
-    def next(self) -> Suspect | None:
+    def next(self) -> QuarantinedDevice | None:
         """The one to be tried first."""
-        return min(self.skipped, key=lambda suspect: suspect.retry_at_s, default=None)
+        return min(self.skipped, key=lambda device: device.retry_at_s, default=None)
 
     @property
     def full(self) -> bool:

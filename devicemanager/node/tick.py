@@ -15,7 +15,7 @@ from devicemanager.rules.plausibility import CARDS_LIMIT
 
 
 @dataclass(slots=True)
-class Round:
+class Tick:
     """What one tick has read so far.
 
     Attributes:
@@ -74,7 +74,7 @@ class Listing:
 
 def assemble(
     read: Mapping[int, Reading],
-    suspects: Iterable[Reading],
+    quarantine: Iterable[Reading],
     *,
     count: int | None,
     known: Sequence[Card],
@@ -86,14 +86,14 @@ def assemble(
 
     Args:
         read: Index -> reading of this tick.
-        suspects: How cards that were not touched are listed.
+        quarantine: How cards that were not touched are listed.
         count: How many cards the library counts; None when the tick ended before that was said.
         known: Cards of earlier samples.
         bus_addresses: Where the bus has cards of this vendor.
         order: Index -> id as of the last sample with as many cards; empty where indexes mean other cards now.
         unreached: How known cards are listed that are not among the others.
     """
-    by_index = {reading.card.index: reading for reading in suspects} | dict(read)
+    by_index = {reading.card.index: reading for reading in quarantine} | dict(read)
     if count is not None:  # a process before this one may have counted more
         by_index = {index: reading for index, reading in by_index.items() if index < count}
     for index in range(count or 0):
@@ -107,9 +107,9 @@ def assemble(
     return Listing((*present, *lost), order_of(present))
 
 
-def anonymous(read: Mapping[int, Reading], suspects: Iterable[Reading], count: int | None) -> bool:
+def anonymous(read: Mapping[int, Reading], quarantine: Iterable[Reading], count: int | None) -> bool:
     """Whether the bus must be asked for addresses, because a card cannot say who it is."""
-    readings = {reading.card.index: reading for reading in suspects} | dict(read)
+    readings = {reading.card.index: reading for reading in quarantine} | dict(read)
     return len(readings) < (count or 0) or any(reading.card.id is None for reading in readings.values())
 
 

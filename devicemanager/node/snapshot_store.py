@@ -32,7 +32,7 @@ class _Held:
     version: int
 
 
-class Holder:
+class SnapshotStore:
     """Holds the latest snapshot of one manufacturer."""
 
     def __init__(self, manufacturer: str, period_s: float, node_name: str | None, clock: Clock) -> None:

@@ -14,7 +14,7 @@ LINE_EVERY_S: Final = 60.0
 """A collector that fails and recovers on every tick says so once a minute after that, not twice a tick."""
 
 
-class Verdict:
+class StatusTracker:
     """The latest verdict, and its log."""
 
     def __init__(self, clock: Clock, log: FilteringBoundLogger) -> None:
@@ -29,7 +29,7 @@ class Verdict:
         self.consecutive_failures = 0
         self.restarts = 0
 
-    def give(self, state: CollectorState, detail: str | None = None) -> CollectorStatus:
+    def update(self, state: CollectorState, detail: str | None = None) -> CollectorStatus:
         """The verdict with the counts as they are now; asked for at every tick.
 
         A change of state is logged. One that comes too soon after others is held back, and if it still holds when

@@ -8,7 +8,8 @@ import pytest
 
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
-from devicemanager.node.conversation import Conversation, Patience, Phase, card_deadline_s
+from devicemanager.node.collector_protocol import CollectorProtocol
+from devicemanager.node.deadlines import Phase
 from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read
 
 
@@ -25,24 +26,24 @@ BEGIN = Begin(100.0, datetime(2026, 8, 12, 9, 0, tzinfo=UTC))
 NOW_S = 200.0
 
 
-def after(*lines: Line, skipped: Sequence[int] = ()) -> Conversation:
-    talk = Conversation("nvidia", skipped, started_s=90.0)
+def after(*lines: Line, skipped: Sequence[int] = ()) -> CollectorProtocol:
+    protocol = CollectorProtocol("nvidia", skipped, started_s=90.0)
     for line in lines:
-        talk.accept(line, NOW_S)
-    return talk
+        protocol.accept(line, NOW_S)
+    return protocol
 
 
 def test_two_samples() -> None:
     one = (BEGIN, announced(0), read(0), announced(1), read(1), End(2))
-    talk = after(HELLO, *one, *one)
-    assert talk.phase is Phase.RESTING
-    assert talk.announced is None
+    protocol = after(HELLO, *one, *one)
+    assert protocol.phase is Phase.RESTING
+    assert protocol.announced is None
 
 
 def test_the_announced_card_is_the_one_being_read() -> None:
-    talk = after(HELLO, BEGIN, announced(4))
-    assert talk.phase is Phase.READING
-    assert talk.announced == Card(4)
+    protocol = after(HELLO, BEGIN, announced(4))
+    assert protocol.phase is Phase.READING
+    assert protocol.announced == Card(4)
 
 
 def test_failing_is_always_in_order() -> None:
@@ -81,43 +82,17 @@ def test_a_skipped_card_must_not_be_touched() -> None:
         after(HELLO, BEGIN, announced(3), skipped=[3])
 
 
-def test_each_phase_has_its_patience() -> None:
-    patience = Patience(open_s=10.0, card_s=0.5, period_s=15.0)
-    assert patience.deadline_s(Phase.OPENING) == 10.0
-    assert patience.deadline_s(Phase.COUNTING) == 0.5
-    assert patience.deadline_s(Phase.READING) == 0.5
-    assert patience.deadline_s(Phase.RESTING) > 15.0
-
-
 def test_the_first_figure_of_a_card_in_a_process_may_take_longer() -> None:
     """F11."""
     well = Read(Reading(Card(0, "GPU"), 8, 4, 5, 40, 1000))
-    talk = after(HELLO, BEGIN, announced(0))
-    assert talk.first_touch
-    talk = after(HELLO, BEGIN, announced(0), well, announced(1))
-    assert talk.first_touch
-    talk = after(HELLO, BEGIN, announced(0), well, End(1), BEGIN, announced(0))
-    assert not talk.first_touch
-    talk = after(HELLO, BEGIN, announced(0), read(0), End(1), BEGIN, announced(0))
-    assert talk.first_touch, "a card that gave no figure has still to be woken up"
-
-
-@pytest.mark.parametrize(
-    ("open_s", "card_s", "in_vain_s", "expected"),
-    [
-        pytest.param(30.0, 2.0, 0.0, 10.0, id="ten seconds"),
-        pytest.param(4.0, 2.0, 0.0, 4.0, id="no longer than the opening"),
-        pytest.param(0.5, 2.0, 0.0, 2.0, id="no shorter than any other touch"),
-        pytest.param(30.0, 2.0, 10.0, 10.0, id="after one in vain"),
-        pytest.param(30.0, 2.0, 17.0, 3.0, id="what is left"),
-        pytest.param(30.0, 2.0, 20.0, 2.0, id="after two in vain"),
-    ],
-)
-def test_first_touches_in_vain_do_not_add_up(
-    open_s: float, card_s: float, in_vain_s: float, expected: float
-) -> None:
-    """F11: sixteen cards that never answer hold up a tick for less than a minute."""
-    assert Patience(open_s, card_s, 15.0).first_touch_deadline_s(in_vain_s) == expected
+    protocol = after(HELLO, BEGIN, announced(0))
+    assert protocol.first_touch
+    protocol = after(HELLO, BEGIN, announced(0), well, announced(1))
+    assert protocol.first_touch
+    protocol = after(HELLO, BEGIN, announced(0), well, End(1), BEGIN, announced(0))
+    assert not protocol.first_touch
+    protocol = after(HELLO, BEGIN, announced(0), read(0), End(1), BEGIN, announced(0))
+    assert protocol.first_touch, "a card that gave no figure has still to be woken up"
 
 
 @pytest.mark.parametrize(
@@ -139,10 +114,3 @@ def test_a_sample_can_only_have_begun_in_the_life_of_its_process(began: Sequence
     else:
         with pytest.raises(DocumentError, match="began before its process, or is still to begin"):
             after(HELLO, *samples)
-
-
-@pytest.mark.parametrize(
-    ("period_s", "expected"), [(15.0, 2.0), (3.0, 1.5), (1.0, 0.5), (0.01, 0.5), (3600.0, 2.0)]
-)
-def test_a_card_gets_half_a_period(period_s: float, expected: float) -> None:
-    assert card_deadline_s(period_s) == expected

@@ -10,10 +10,10 @@ from typing_extensions import override
 
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Sample
-from devicemanager.node.holder import Holder
-from devicemanager.node.record import Record, Setback
-from devicemanager.node.round import Round
-from devicemanager.node.suspects import Suspects
+from devicemanager.node.quarantine import Quarantine
+from devicemanager.node.snapshot_publisher import RunFailure, SnapshotPublisher
+from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.node.tick import Tick
 from devicemanager.rules.freshness import is_stale
 
 PERIOD_S = 15.0
@@ -40,27 +40,27 @@ class SetClock(Clock):
 @dataclass
 class Desk:
     clock: SetClock = field(default_factory=SetClock)
-    suspects: Suspects = field(default_factory=lambda: Suspects(PERIOD_S))
+    quarantine: Quarantine = field(default_factory=lambda: Quarantine(PERIOD_S))
     capture: LogCapture = field(default_factory=LogCapture)
 
     def __post_init__(self) -> None:
         log = structlog.wrap_logger(None, processors=[self.capture])
-        self.holder = Holder("nvidia", PERIOD_S, None, self.clock)
-        self.record = Record(PERIOD_S, self.holder, self.suspects, self.clock, log)
+        self.store = SnapshotStore("nvidia", PERIOD_S, None, self.clock)
+        self.publisher = SnapshotPublisher(PERIOD_S, self.store, self.quarantine, self.clock, log)
 
-    def tick(self, *indexes: int) -> Round:
+    def tick(self, *indexes: int) -> Tick:
         readings = {i: Reading(Card(i, f"GPU-{i}"), 80 << 30, 1 << 30, 5, 40, 90_000) for i in indexes}
-        return Round(self.clock.s, self.clock.wall, readings)
+        return Tick(self.clock.s, self.clock.wall, readings)
 
     def good(self, *indexes: int) -> None:
-        self.record.complete(self.tick(*indexes), len(indexes), ())
+        self.publisher.complete(self.tick(*indexes), len(indexes), ())
 
-    def fail(self, state: CollectorState, tick: Round | None = None) -> None:
-        self.record.fail(Setback(state, "why"), tick, ())
+    def fail(self, state: CollectorState, tick: Tick | None = None) -> None:
+        self.publisher.fail(RunFailure(state, "why"), tick, ())
 
     @property
     def sample(self) -> Sample:
-        held = self.holder.snapshot.sample
+        held = self.store.snapshot.sample
         assert held is not None
         return held
 
@@ -77,20 +77,20 @@ def test_a_good_tick_is_a_sample() -> None:
     desk = Desk()
     tick = desk.tick(0, 1)
     desk.clock.pass_s(0.25)
-    desk.record.complete(tick, 2, ())
+    desk.publisher.complete(tick, 2, ())
     assert (desk.sample.started_monotonic_s, desk.sample.duration_s) == (1000.0, 0.25)
     assert desk.sample.taken_at == tick.started_at < desk.clock.wall
-    assert desk.holder.snapshot.collector.state is CollectorState.OK
+    assert desk.store.snapshot.collector.state is CollectorState.OK
 
 
 def test_failures_are_counted_and_forgotten_by_a_good_sample() -> None:
     desk = Desk()
     for failures in (1, 2, 3):
         desk.fail(CollectorState.LIBRARY_MISSING)
-        assert desk.holder.snapshot.collector.consecutive_failures == failures
+        assert desk.store.snapshot.collector.consecutive_failures == failures
     desk.good(0)
-    assert desk.holder.snapshot.collector.consecutive_failures == 0
-    assert desk.holder.snapshot.collector.detail is None
+    assert desk.store.snapshot.collector.consecutive_failures == 0
+    assert desk.store.snapshot.collector.detail is None
 
 
 def test_a_failure_without_a_reading_leaves_the_sample_to_age() -> None:
@@ -100,22 +100,22 @@ def test_a_failure_without_a_reading_leaves_the_sample_to_age() -> None:
     desk.clock.pass_s(20)
     desk.fail(CollectorState.DRIVER_NOT_LOADED, desk.tick())
     assert desk.sample is held
-    assert desk.holder.age_s(desk.clock.s) == 20
-    assert desk.holder.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
+    assert desk.store.age_s(desk.clock.s) == 20
+    assert desk.store.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
 
 
 def test_a_failure_after_which_no_card_has_answered_leaves_the_sample_to_age() -> None:
     desk = Desk()
     desk.good(0, 1)
     held = desk.sample
-    silent = Round(
+    silent = Tick(
         desk.clock.s,
         desk.clock.wall,
         {0: Reading.unreadable(Card(0, "GPU-0"), Reason.TRANSIENT_DRIVER_ERROR, "gone")},
     )
     desk.fail(CollectorState.DRIVER_NOT_LOADED, silent)
     assert desk.sample is held
-    assert desk.holder.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
+    assert desk.store.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
 
 
 def test_back_off_grows_to_a_minute_without_cards_and_resets_with_them() -> None:
@@ -123,12 +123,12 @@ def test_back_off_grows_to_a_minute_without_cards_and_resets_with_them() -> None
     delays = []
     for _ in range(8):
         desk.fail(CollectorState.LIBRARY_MISSING)
-        delays.append(desk.record.delay_s())
+        delays.append(desk.publisher.delay_s())
     assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
     desk.good(0)
     desk.clock.pass_s(PERIOD_S)
     desk.fail(CollectorState.CRASHED)
-    assert desk.record.delay_s() == 1
+    assert desk.publisher.delay_s() == 1
 
 
 def test_back_off_grows_when_cards_that_could_be_read_no_longer_can() -> None:
@@ -138,7 +138,7 @@ def test_back_off_grows_when_cards_that_could_be_read_no_longer_can() -> None:
     for _ in range(8):
         desk.clock.pass_s(PERIOD_S)
         desk.fail(CollectorState.DRIVER_NOT_LOADED)
-        delays.append(desk.record.delay_s())
+        delays.append(desk.publisher.delay_s())
     assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
@@ -147,35 +147,35 @@ def test_after_a_crash_cards_that_can_be_read_wait_for_their_next_tick() -> None
     desk.good(0)
     desk.clock.pass_s(1)
     desk.fail(CollectorState.CRASHED)
-    assert desk.record.delay_s() == PERIOD_S - 1
+    assert desk.publisher.delay_s() == PERIOD_S - 1
 
 
 def test_a_process_that_crashes_in_every_tick_is_started_once_in_less_than_two_periods() -> None:
     desk = Desk()
     for _ in range(50):
         desk.fail(CollectorState.CRASHED, desk.tick(0, 1))
-        delay_s = desk.record.delay_s()
+        delay_s = desk.publisher.delay_s()
         assert PERIOD_S <= delay_s < 2 * PERIOD_S
         desk.clock.pass_s(delay_s)
-    assert desk.holder.snapshot.collector.consecutive_failures == 50
+    assert desk.store.snapshot.collector.consecutive_failures == 50
     assert [reading.card.id for reading in desk.sample.readings] == ["GPU-0", "GPU-1"]
 
 
 def test_a_tick_that_none_answered_is_no_sample() -> None:
     desk = Desk()
-    desk.suspects.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.s)
-    desk.record.complete(desk.tick(), 1, ())
-    assert desk.holder.snapshot.sample is None
-    assert desk.holder.snapshot.collector.state is CollectorState.UNRESPONSIVE
+    desk.quarantine.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.s)
+    desk.publisher.complete(desk.tick(), 1, ())
+    assert desk.store.snapshot.sample is None
+    assert desk.store.snapshot.collector.state is CollectorState.UNRESPONSIVE
 
 
 def test_a_changed_count_ends_all_suspicions() -> None:
     desk = Desk()
     desk.good(0, 1, 2)
-    desk.suspects.blame(Card(2), Reason.TIMEOUT, "x", desk.clock.s)
+    desk.quarantine.blame(Card(2), Reason.TIMEOUT, "x", desk.clock.s)
     desk.clock.pass_s(PERIOD_S)
     desk.good(0, 1)
-    assert not desk.suspects
+    assert not desk.quarantine
 
 
 def test_no_cards_after_some_is_believed_after_three_periods() -> None:
@@ -185,15 +185,15 @@ def test_no_cards_after_some_is_believed_after_three_periods() -> None:
     for _ in range(3):
         desk.fail(CollectorState.NO_DEVICES)
         assert desk.sample is held
-        assert desk.holder.snapshot.collector.state is CollectorState.OK
+        assert desk.store.snapshot.collector.state is CollectorState.OK
         expected = "why, though there were 1; believed after 3 periods"
-        assert desk.holder.snapshot.collector.detail == expected
-        assert desk.record.delay_s() <= PERIOD_S
+        assert desk.store.snapshot.collector.detail == expected
+        assert desk.publisher.delay_s() <= PERIOD_S
         desk.clock.pass_s(PERIOD_S)
     desk.fail(CollectorState.NO_DEVICES)
     assert desk.sample.readings == ()
-    assert desk.holder.snapshot.collector.state is CollectorState.NO_DEVICES
-    assert desk.holder.snapshot.collector.consecutive_failures == 0
+    assert desk.store.snapshot.collector.state is CollectorState.NO_DEVICES
+    assert desk.store.snapshot.collector.consecutive_failures == 0
 
 
 def test_cards_that_come_back_in_time_were_never_away() -> None:
@@ -224,8 +224,8 @@ def test_that_there_is_no_card_does_not_go_stale_for_want_of_asking() -> None:
     desk = Desk()
     for _ in range(20):
         desk.fail(CollectorState.NO_DEVICES)
-        desk.clock.pass_s(desk.record.delay_s())
-        assert not is_stale(desk.holder.age_s(desk.clock.s), int(PERIOD_S))
+        desk.clock.pass_s(desk.publisher.delay_s())
+        assert not is_stale(desk.store.age_s(desk.clock.s), int(PERIOD_S))
 
 
 def test_a_library_that_goes_after_it_counted_no_card_is_asked_ever_less_often() -> None:
@@ -233,15 +233,15 @@ def test_a_library_that_goes_after_it_counted_no_card_is_asked_ever_less_often()
     for _ in range(20):
         desk.fail(CollectorState.NO_DEVICES)
     desk.fail(CollectorState.LIBRARY_MISSING)
-    assert desk.record.delay_s() == 60
+    assert desk.publisher.delay_s() == 60
 
 
 def test_a_card_that_answered_alone_keeps_its_reason_until_it_is_read_with_the_others() -> None:
     desk = Desk()
     desk.good(0, 1)
-    desk.suspects.blame(Card(1, "GPU-1"), Reason.TIMEOUT, "did not answer", desk.clock.s)
-    desk.suspects.let_back(desk.suspects.skipped[0])
-    desk.record.complete(desk.tick(0), 2, ())
+    desk.quarantine.blame(Card(1, "GPU-1"), Reason.TIMEOUT, "did not answer", desk.clock.s)
+    desk.quarantine.readmit(desk.quarantine.skipped[0])
+    desk.publisher.complete(desk.tick(0), 2, ())
     assert [reading.unhealthy_reason for reading in desk.sample.readings] == [None, "did not answer"]
     desk.good(0, 1)
     assert [reading.unhealthy_reason for reading in desk.sample.readings] == [None, None]
@@ -287,14 +287,14 @@ def test_a_state_keeps_the_time_at_which_it_began() -> None:
     began = desk.clock.wall
     desk.clock.pass_s(60)
     desk.fail(CollectorState.LIBRARY_MISSING)
-    assert desk.holder.snapshot.collector.since == began
+    assert desk.store.snapshot.collector.since == began
 
 
 def test_restarts_are_processes_beyond_the_first() -> None:
     desk = Desk()
-    desk.record.started(1)
+    desk.publisher.started(1)
     desk.good(0)
-    assert desk.holder.snapshot.collector.restarts == 0
-    desk.record.started(3)
+    assert desk.store.snapshot.collector.restarts == 0
+    desk.publisher.started(3)
     desk.good(0)
-    assert desk.holder.snapshot.collector.restarts == 2
+    assert desk.store.snapshot.collector.restarts == 2

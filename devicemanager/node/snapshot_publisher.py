@@ -10,10 +10,10 @@ from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reason, Sample
-from devicemanager.node.holder import Holder
-from devicemanager.node.round import LOST, Round, Unreached, anonymous, assemble, remember
-from devicemanager.node.suspects import Suspects
-from devicemanager.node.verdict import Verdict
+from devicemanager.node.quarantine import Quarantine
+from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.node.status import StatusTracker
+from devicemanager.node.tick import LOST, Tick, Unreached, anonymous, assemble, remember
 from devicemanager.rules import backoff
 from devicemanager.rules import sample as sample_rules
 from devicemanager.rules.freshness import STALE_AFTER_PERIODS
@@ -21,87 +21,87 @@ from devicemanager.rules.identity import NO_ORDER
 
 
 @dataclass(frozen=True, slots=True)
-class Setback:
+class RunFailure:
     """Why the common sample must wait before it is tried again."""
 
     state: CollectorState
     detail: str
 
 
-class Record:
-    """Keeps the record of one manufacturer's ticks and publishes it to one holder."""
+class SnapshotPublisher:
+    """Keeps the results of one manufacturer's ticks and publishes it to one store."""
 
     def __init__(
-        self, period_s: float, holder: Holder, suspects: Suspects, clock: Clock, log: FilteringBoundLogger
+        self, period_s: float, store: SnapshotStore, quarantine: Quarantine, clock: Clock, log: FilteringBoundLogger
     ) -> None:
         """Begin before the first tick."""
         self._period_s = period_s
-        self._holder = holder
-        self._suspects = suspects
+        self._store = store
+        self._quarantine = quarantine
         self._clock = clock
         self._log = log
-        self._verdict = Verdict(clock, log)
+        self._tracker = StatusTracker(clock, log)
         self._known: tuple[Card, ...] = ()
         self._count: int | None = None
         self._order: Mapping[int, str] = NO_ORDER
-        self._setbacks = 0
+        self._failures = 0
         self._readable_since_s: float | None = None
         self._none_since_s: float | None = None
 
     def started(self, processes: int) -> None:
         """So many processes for the common sample were started so far."""
-        self._verdict.restarts = max(0, processes - 1)
+        self._tracker.restarts = max(0, processes - 1)
 
-    def wants_addresses(self, tick: Round | None, count: int | None = None) -> bool:
+    def wants_addresses(self, tick: Tick | None, count: int | None = None) -> bool:
         """Whether a card of this tick cannot say who it is, so that the bus should be asked."""
         if tick is None or not tick.readings:
             return False
-        return anonymous(tick.readings, self._suspects.readings, count)
+        return anonymous(tick.readings, self._quarantine.readings, count)
 
-    def complete(self, tick: Round, count: int, addresses: Sequence[str]) -> None:
+    def complete(self, tick: Tick, count: int, addresses: Sequence[str]) -> None:
         """A tick has come to its end; ``count`` cards exist."""
         if self._count not in (None, count):  # an index may mean another card now
-            self._suspects.clear(before_s=tick.started_monotonic_s)
+            self._quarantine.clear(before_s=tick.started_monotonic_s)
             self._order = NO_ORDER
         self._count = count
         if sample_rules.succeeded(tick.readings.values()):
-            self._setbacks = self._verdict.consecutive_failures = 0
+            self._failures = self._tracker.consecutive_failures = 0
             self._none_since_s = None
-            self._publish(tick, self._verdict.give(CollectorState.OK), count, addresses, LOST)
-            for suspect in self._suspects.answered(tick.readings):
-                self._log.info("card_trusted_again", index=suspect.card.index)
+            self._publish(tick, self._tracker.update(CollectorState.OK), count, addresses, LOST)
+            for device in self._quarantine.answered(tick.readings):
+                self._log.info("device_recovered", index=device.card.index, id=device.card.id)
         else:
             self._readable_since_s = None
-            self._verdict.consecutive_failures += 1
-            self._holder.report(self._none_answered(tick, count))
+            self._tracker.consecutive_failures += 1
+            self._store.report(self._none_answered(tick, count))
 
-    def fail(self, setback: Setback, unfinished: Round | None, addresses: Sequence[str]) -> None:
+    def fail(self, failure: RunFailure, unfinished: Tick | None, addresses: Sequence[str]) -> None:
         """A process has failed, perhaps within a tick. What it had read until then may be a sample too."""
-        self._setbacks += 1
+        self._failures += 1
         tick = unfinished
         if unfinished is not None and not sample_rules.succeeded(unfinished.readings.values()):
             unfinished = None
-        if setback.state is CollectorState.NO_DEVICES and unfinished is None:
-            self._no_devices(setback.detail, tick)
+        if failure.state is CollectorState.NO_DEVICES and unfinished is None:
+            self._no_devices(failure.detail, tick)
             return
         self._none_since_s = None
-        self._verdict.consecutive_failures += 1
-        status = self._verdict.give(setback.state, setback.detail)
+        self._tracker.consecutive_failures += 1
+        status = self._tracker.update(failure.state, failure.detail)
         if unfinished is not None:
-            overdue = setback.state is CollectorState.UNRESPONSIVE
+            overdue = failure.state is CollectorState.UNRESPONSIVE
             reason = Reason.TIMEOUT if overdue else Reason.TRANSIENT_DRIVER_ERROR
-            fault = f"the collector failed before it came to this card: {setback.detail}"
+            fault = f"the collector failed before it came to this card: {failure.detail}"
             self._publish(unfinished, status, None, addresses, Unreached(reason, fault))
             return
-        if self._setbacks > 1:
+        if self._failures > 1:
             self._readable_since_s = None
-        self._holder.report(status)
+        self._store.report(status)
 
     def delay_s(self) -> float:
         """How long to wait after a failure: by the rule, and where cards can be read, until their next tick."""
         # That there is no card is a sample too; taken less often, it would be stale most of the time.
         readable = self._none_since_s is not None or self._readable_since_s is not None
-        delay_s = backoff.delay_s(self._setbacks, self._period_s, readable=readable)
+        delay_s = backoff.delay_s(self._failures, self._period_s, readable=readable)
         if self._readable_since_s is None:
             return delay_s
         until_next_s = self._readable_since_s + self._period_s - self._clock.monotonic()
@@ -109,7 +109,7 @@ class Record:
 
     def _publish(
         self,
-        tick: Round,
+        tick: Tick,
         status: CollectorStatus,
         count: int | None,
         addresses: Sequence[str],
@@ -118,7 +118,7 @@ class Record:
         self._readable_since_s = tick.started_monotonic_s
         listing = assemble(
             tick.readings,
-            self._suspects.readings,
+            self._quarantine.readings,
             count=count,
             known=self._known,
             bus_addresses=addresses,
@@ -129,38 +129,38 @@ class Record:
         self._known = remember(readings)
         self._order = listing.order if count is not None else _still(self._order, listing.order)
         duration_s = self._clock.monotonic() - tick.started_monotonic_s
-        self._holder.publish(Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings), status)
+        self._store.publish(Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings), status)
         self._log.debug("sample_published", cards=len(readings), answered=len(tick.readings), duration_s=duration_s)
 
-    def _none_answered(self, tick: Round, count: int) -> CollectorStatus:
+    def _none_answered(self, tick: Tick, count: int) -> CollectorStatus:
         if tick.readings:
-            others = [reading for reading in self._suspects.readings if reading.card.index not in tick.readings]
+            others = [reading for reading in self._quarantine.readings if reading.card.index not in tick.readings]
             state, why = sample_rules.why_not((*tick.readings.values(), *others))
-            return self._verdict.give(state, f"none of {count} cards gives a figure: {why}")
-        timeouts = sum(suspect.reason is Reason.TIMEOUT for suspect in self._suspects.skipped)
+            return self._tracker.update(state, f"none of {count} cards gives a figure: {why}")
+        timeouts = sum(device.reason is Reason.TIMEOUT for device in self._quarantine.skipped)
         state = CollectorState.UNRESPONSIVE if timeouts else CollectorState.CRASHED
         how = f"{timeouts} did not answer in time" if timeouts else "the collector crashed on each"
-        return self._verdict.give(state, f"none of {count} cards can be read: {how}")
+        return self._tracker.update(state, f"none of {count} cards can be read: {how}")
 
-    def _no_devices(self, detail: str, tick: Round | None) -> None:
+    def _no_devices(self, detail: str, tick: Tick | None) -> None:
         """No card is counted. Where some were seen before, that is believed only after a while: drivers restart."""
         now_s = self._clock.monotonic()
         if self._none_since_s is None:
             self._none_since_s = now_s
         if self._known and now_s - self._none_since_s < STALE_AFTER_PERIODS * self._period_s:
-            self._verdict.consecutive_failures += 1
+            self._tracker.consecutive_failures += 1
             had = f"{detail}, though there were {self._count or len(self._known)}"
             doubt = f"{had}; believed after {STALE_AFTER_PERIODS} periods"
-            self._holder.report(self._verdict.give(self._verdict.status.state, doubt))
+            self._store.report(self._tracker.update(self._tracker.status.state, doubt))
             return
         self._known, self._count, self._order, self._readable_since_s = (), None, NO_ORDER, None
-        self._suspects.clear()
-        self._verdict.consecutive_failures = 0
-        status = self._verdict.give(CollectorState.NO_DEVICES, detail)
+        self._quarantine.clear()
+        self._tracker.consecutive_failures = 0
+        status = self._tracker.update(CollectorState.NO_DEVICES, detail)
         began_s, began_at = (
             (now_s, self._clock.now()) if tick is None else (tick.started_monotonic_s, tick.started_at)
         )
-        self._holder.publish(Sample(began_at, began_s, now_s - began_s, ()), status)
+        self._store.publish(Sample(began_at, began_s, now_s - began_s, ()), status)
 
 
 def _still(order: Mapping[int, str], seen: Mapping[int, str]) -> Mapping[int, str]:

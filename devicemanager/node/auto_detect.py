@@ -10,9 +10,9 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.clock import Clock
 from devicemanager.errors import SettingsError
 from devicemanager.model.accelerator import CollectorState
-from devicemanager.node.holder import Holder
+from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.node.status import StatusTracker
 from devicemanager.node.supervisor import Supervisor
-from devicemanager.node.verdict import Verdict
 from devicemanager.rules.duration import format_duration
 
 LOOK_EVERY_S: Final = 30.0
@@ -21,14 +21,14 @@ LOOK_EVERY_S: Final = 30.0
 _BUS_DEADLINE_S: Final = 5.0
 
 
-class AwaitedSupervisor:
+class AutoDetectSupervisor:
     """A supervisor of whichever manufacturer has a card first."""
 
     def __init__(
         self,
         find: Callable[[], str | None],
         supervise: Callable[[str], Supervisor],
-        holder: Holder,
+        store: SnapshotStore,
         clock: Clock,
         log: FilteringBoundLogger | None = None,
         *,
@@ -38,17 +38,17 @@ class AwaitedSupervisor:
 
         Args:
             find: The manufacturer on the bus, None for none. Blocks; raises SettingsError where it cannot choose.
-            supervise: Makes the supervisor of one manufacturer, for the same holder.
-            holder: Told what is found.
+            supervise: Makes the supervisor of one manufacturer, for the same store.
+            store: Told what is found.
             clock: Says when.
             log: For changes of the verdict.
             every_s: Between two looks.
         """
         self._find = find
         self._supervise = supervise
-        self._holder = holder
+        self._store = store
         self._clock = clock
-        self._verdict = Verdict(clock, log or structlog.get_logger())
+        self._tracker = StatusTracker(clock, log or structlog.get_logger())
         self._every_s = every_s
         self._due_s = clock.monotonic()
         self._supervisor: Supervisor | None = None
@@ -63,7 +63,7 @@ class AwaitedSupervisor:
     async def run(self) -> NoReturn:
         """Look until there is a card, then supervise for ever."""
         found = await self._first_found()
-        self._holder.rename(found)
+        self._store.rename(found)
         self._supervisor = self._supervise(found)
         await self._supervisor.run()
 
@@ -85,4 +85,4 @@ class AwaitedSupervisor:
 
     def _give(self, state: CollectorState, why: str) -> None:
         detail = f"{why}; looked at again every {format_duration(self._every_s)}"
-        self._holder.report(self._verdict.give(state, detail))
+        self._store.report(self._tracker.update(state, detail))

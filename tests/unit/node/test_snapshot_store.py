@@ -1,0 +1,89 @@
+"""One snapshot, one reference, one encoding per change."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+from typing_extensions import override
+
+from devicemanager.clock import Clock
+from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Reason, Sample
+from devicemanager.node.snapshot_store import SnapshotStore
+
+
+class SetClock(Clock):
+    def __init__(self) -> None:
+        self.wall = datetime(2026, 8, 12, 9, 0, tzinfo=UTC)
+
+    @override
+    def now(self) -> datetime:
+        return self.wall
+
+    @override
+    def monotonic(self) -> float:
+        return 0.0
+
+
+def sample(clock: Clock, started_s: float = 100.0) -> Sample:
+    card = Reading.unreadable(Card(0, "GPU-1"), Reason.LOST, "code 15")
+    return Sample(clock.now(), started_s, 0.1, (card,))
+
+
+def test_it_begins_without_a_sample() -> None:
+    store = SnapshotStore("nvidia", 15.0, "worker-1", SetClock())
+    assert store.snapshot.sample is None
+    assert store.snapshot.collector.state is CollectorState.STARTING
+    assert store.age_s(1e9) is None
+    assert store.version == 0
+    assert json.loads(store.document.body)["nodeName"] == "worker-1"
+
+
+def test_a_sample_replaces_snapshot_bytes_tag_and_version_together() -> None:
+    clock = SetClock()
+    store = SnapshotStore("nvidia", 15.0, None, clock)
+    before = store.document
+    store.publish(sample(clock))
+    assert store.version == 1
+    assert store.snapshot.collector.state is CollectorState.OK
+    assert store.document.etag != before.etag
+    assert json.loads(store.document.body)["groups"][0]["accelerators"][0]["id"] == "GPU-1"
+    assert store.document is store.document
+
+
+def test_ok_keeps_the_time_at_which_it_began() -> None:
+    clock = SetClock()
+    store = SnapshotStore("nvidia", 15.0, None, clock)
+    store.publish(sample(clock))
+    began = clock.wall
+    clock.wall += timedelta(seconds=15)
+    store.publish(sample(clock))
+    assert store.snapshot.collector.since == began
+
+
+def test_a_verdict_keeps_the_sample_and_changes_the_tag() -> None:
+    clock = SetClock()
+    store = SnapshotStore("nvidia", 15.0, None, clock)
+    store.publish(sample(clock))
+    held, tag = store.snapshot.sample, store.document.etag
+    store.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), "no card answers", 1))
+    assert store.snapshot.sample is held
+    assert store.document.etag != tag
+    assert json.loads(store.document.body)["collector"]["state"] == "unresponsive"
+
+
+def test_a_verdict_that_says_nothing_new_changes_nothing() -> None:
+    clock = SetClock()
+    store = SnapshotStore("nvidia", 15.0, None, clock)
+    status = CollectorStatus(CollectorState.LIBRARY_MISSING, clock.now(), "libnvidia-ml.so.1")
+    store.report(status)
+    document, version = store.document, store.version
+    store.report(status)
+    assert store.document is document
+    assert store.version == version
+
+
+def test_age_counts_from_the_beginning_of_the_reading_and_is_never_negative() -> None:
+    clock = SetClock()
+    store = SnapshotStore("nvidia", 15.0, None, clock)
+    store.publish(sample(clock, started_s=100.0))
+    assert store.age_s(107.9) == 7
+    assert store.age_s(99.0) == 0
