@@ -15,7 +15,10 @@ from typing import Any, Final
 from collectors.scenario_table import Table
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import CollectorState, Reason
-from devicemanager.rules.plausibility import CARDS_LIMIT
+from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
+
+PARTITION_FIGURES: Final = ("memory", "memoryUsed", "cores")
+"""Figures that a partition has of its own."""
 
 FIGURES: Final = ("memory", "memoryUsed", "cores", "temperature", "power")
 """Figures that a scenario can make absent, spelled as on the collector's lines."""
@@ -96,7 +99,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCard:
-    """One card of a scenario. Units are in the names; absences, faults and windows as the file gives them."""
+    """One card of a scenario, or one partition of a card, which has ``profile`` and no temperature or power.
+
+    Units are in the names; absences, faults and windows are as the file gives them.
+    """
 
     id: str
     name: str = "Simulated Accelerator 80GB"
@@ -110,6 +116,8 @@ class SimulatedCard:
     hang: Window | None = None
     unhealthy: Window | None = None
     unhealthy_reason: str = _SAYS_SO
+    profile: str | None = None
+    partitions: tuple["SimulatedCard", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +208,17 @@ def _cards(top: Table, manufacturer: str) -> tuple[SimulatedCard, ...]:
     )
     if len({card.id for card in cards}) != len(cards):
         top.problems.append("two cards have the same id")
+    partitions = [partition for card in cards for partition in card.partitions]
+    if len({partition.id for partition in partitions}) != len(partitions):
+        top.problems.append("two partitions have the same id")
+    if len(partitions) > PARTITIONS_LIMIT:
+        top.problems.append(f"there are more than {PARTITIONS_LIMIT} partitions")
     return cards
 
 
 def _card(table: Table, manufacturer: str, index: int) -> SimulatedCard:
     suffix = manufacturer.partition("-")[2]
-    identity = table.text("id", f"SIM-{suffix}-{index}" if suffix else f"SIM-{index}")
-    if not identity.startswith("SIM-"):
-        table.problem("id", "must begin with SIM-, so that nobody takes the card for a real one")
+    identity = _identity(table, f"SIM-{suffix}-{index}" if suffix else f"SIM-{index}")
     table.integer("index", index, 0, CARDS_LIMIT - 1)
     absent, unhealthy = table.child("absent"), table.child("unhealthy")
     default = SimulatedCard(identity)
@@ -219,15 +230,47 @@ def _card(table: Table, manufacturer: str, index: int) -> SimulatedCard:
         temperature_celsius=_span(table.child("temperature_celsius"), default.temperature_celsius, 150),
         power_watts=_span(table.child("power_watts"), default.power_watts, 10_000),
         load=_load(table.child("load"), default.load),
-        absent={key: absent.word(key, tuple(Reason), Reason.UNSUPPORTED) for key in FIGURES if absent.has(key)},
+        absent=_absent(absent, FIGURES),
         lost=_window_of(table, "lost"),
         hang=_window_of(table, "hang"),
         unhealthy=_window(unhealthy) if table.has("unhealthy") else None,
         unhealthy_reason=unhealthy.text("reason", _SAYS_SO),
+        partitions=tuple(
+            _partition(own, f"{identity}-P{place}") for place, own in enumerate(table.children("partitions"))
+        ),
     )
     for part in (absent, unhealthy, table):
         part.finish()
     return card
+
+
+def _partition(table: Table, default_id: str) -> SimulatedCard:
+    default = SimulatedCard(_identity(table, default_id))
+    absent = table.child("absent")
+    partition = SimulatedCard(
+        id=default.id,
+        memory_mib=table.integer("memory_mib", 9_856, 1, 1 << 30),
+        memory_used_percent=_span(table.child("memory_used_percent"), default.memory_used_percent, 100),
+        load=_load(table.child("load"), default.load),
+        absent=_absent(absent, PARTITION_FIGURES),
+        lost=_window_of(table, "lost"),
+        hang=_window_of(table, "hang"),
+        profile=table.text("profile", "1g.10gb"),
+    )
+    for part in (absent, table):
+        part.finish()
+    return partition
+
+
+def _identity(table: Table, default: str) -> str:
+    identity = table.text("id", default)
+    if not identity.startswith("SIM-"):
+        table.problem("id", "must begin with SIM-, so that nobody takes the card for a real one")
+    return identity
+
+
+def _absent(table: Table, figures: Sequence[str]) -> dict[str, Reason]:
+    return {key: table.word(key, tuple(Reason), Reason.UNSUPPORTED) for key in figures if table.has(key)}
 
 
 def _load(table: Table, default: Load) -> Load:

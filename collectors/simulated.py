@@ -68,13 +68,25 @@ class SimulatedCollector:
 
     def read(self, card: Card) -> Reading:
         now_s = self._now_s()
-        simulated = self._scenario.cards[card.index]
+        simulated = self._simulated(card)
         if simulated.hang and simulated.hang.covers(now_s):
             self._hang()
         if simulated.lost and simulated.lost.covers(now_s):
             return Reading.unreadable(card, Reason.LOST, "lost: the scenario says so")
+        if card.parent is not None:
+            return _partition_reading(card, simulated, now_s)
         self._names[card.index] = simulated
         return _reading(card.index, simulated, now_s)
+
+    def partitions(self, card: Card) -> Iterator[Card]:
+        for one in self._scenario.cards[card.index].partitions:
+            yield Card(card.index, one.id, parent=card.id, profile=one.profile)
+
+    def _simulated(self, device: Card) -> SimulatedCard:
+        card = self._scenario.cards[device.index]
+        if device.parent is None:
+            return card
+        return next(one for one in card.partitions if one.id == device.id)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -96,13 +108,32 @@ class SimulatedCollector:
             raise CollectorError(scenario.failure, scenario.failure_detail)
 
 
+def _partition_reading(device: Card, simulated: SimulatedCard, now_s: float) -> Reading:
+    """A partition's own figures; temperature and power are the card's."""
+    load = simulated.load.at(now_s, sum(map(ord, simulated.id)) * _GOLDEN % 1.0)
+    total = simulated.memory_mib * _BYTES_PER_MIB
+
+    def figure(key: str, value: float) -> Figure:
+        return simulated.absent.get(key, int(value))
+
+    return Reading(
+        device,
+        memory_total_bytes=figure("memory", total),
+        memory_used_bytes=figure("memoryUsed", total * simulated.memory_used_percent.at(load) / 100),
+        cores_percent=figure("cores", load),
+        temperature_celsius=Reason.REPORTED_ON_PRIMARY,
+        power_milliwatts=Reason.REPORTED_ON_PRIMARY,
+    )
+
+
 def _reading(index: int, card: SimulatedCard, now_s: float) -> Reading:
     load = card.load.at(now_s, index * _GOLDEN % 1.0)
     total = card.memory_mib * _BYTES_PER_MIB
     unhealthy = card.unhealthy is not None and card.unhealthy.covers(now_s)
+    absent = {"cores": Reason.PARTITIONED, **card.absent} if card.partitions else card.absent
 
     def figure(key: str, value: float) -> Figure:
-        return card.absent.get(key, int(value))
+        return absent.get(key, int(value))
 
     return Reading(
         Card(index, card.id, card.name),

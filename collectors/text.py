@@ -20,7 +20,9 @@ def describe(readings: Sequence[Reading], *, library: str | None = None) -> str:
 
 def _block(reading: Reading) -> str:
     card = reading.card
-    identity = (card.id or "id not read", card.name or "name not read", card.pci_bus_id)
+    identity: tuple[str | None, ...] = (card.id or "id not read", card.name or "name not read", card.pci_bus_id)
+    if card.parent is not None:
+        identity = (card.id, f"partition of {card.parent}", card.profile)
     figures = (
         f"memory {_memory(reading)}",
         f"compute {_value(reading.cores_percent, '%')}",

@@ -1,7 +1,8 @@
 """One collector process: started, listened to, killed. It knows nothing of samples or cards.
 
 Vendor code runs in there, so nothing it does may block, fill or end this process: lines and standard error are
-bounded, each wait has a deadline, and a process stuck in the kernel, which even SIGKILL does not end, is never waited for.
+bounded, each wait has a deadline, and a process stuck in the kernel, which even SIGKILL does not end, is never
+waited for.
 """
 
 import asyncio

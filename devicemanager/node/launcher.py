@@ -4,12 +4,12 @@ A process that is stuck in the kernel outlives SIGKILL, so killed ones are count
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from devicemanager.node.child import Child
 from devicemanager.node.deadlines import Deadlines
-from devicemanager.rules.identity import index_key
+from devicemanager.rules.selection import Selection
 
 STUCK_LIMIT: Final = 8
 """Killed processes that have not ended. Each holds about 12 MiB; with eight of them the driver is beyond help."""
@@ -40,16 +40,14 @@ class Launcher:
         """Whether so many killed processes live on that no more may be started."""
         return len(self._killed) >= STUCK_LIMIT
 
-    async def start(self, *, skip: Iterable[int] = (), only: Iterable[int] = ()) -> Child:
-        """Start a process that reads all cards but those skipped, or only those named, by index.
+    async def start(self, selection: Selection) -> Child:
+        """Start a process that reads these devices.
 
         Raises:
             OSError: It could not be started.
         """
-        selection = [word for index in skip for word in ("--skip", index_key(index))]
-        selection += [word for index in only for word in ("--only", index_key(index))]
         async with asyncio.timeout(self.deadlines.open_s):  # TimeoutError is an OSError
-            child = await Child.start([*self._command, *selection], self._forget)
+            child = await Child.start([*self._command, *selection.arguments], self._forget)
         if not child.exited:
             self._alive.add(child)
         return child

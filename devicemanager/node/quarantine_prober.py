@@ -1,6 +1,6 @@
-"""Tries cards that did not answer: one at a time, each alone in a process of its own, ever less often.
+"""Probes quarantined devices: one at a time, each alone in a process of its own, ever less often.
 
-A card is not tried again while the process that it made hang is still there: one stuck process a card is enough.
+A device is not probed while the process that it made hang is still there: one stuck process a device is enough.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError
-from devicemanager.model.accelerator import Card, Reason
+from devicemanager.model.accelerator import Card, DeviceKey, Reason
 from devicemanager.node.child import Child, Exited, ProtocolError, TimedOut
 from devicemanager.node.collector_protocol import CollectorProtocol
 from devicemanager.node.launcher import Launcher
@@ -19,7 +19,7 @@ from devicemanager.wire.collector_lines import End, Failed, Read
 
 
 class QuarantineProber:
-    """Accuses cards, and tries them until they answer."""
+    """Puts devices into quarantine, and probes them until they answer."""
 
     def __init__(self, quarantine: Quarantine, launcher: Launcher, clock: Clock, log: FilteringBoundLogger) -> None:
         """Nothing runs before :meth:`run`."""
@@ -27,93 +27,101 @@ class QuarantineProber:
         self._launcher = launcher
         self._clock = clock
         self._log = log
-        self._stuck_on: dict[int, Child] = {}
-        self._changed = asyncio.Event()
+        self._stuck_on: dict[DeviceKey, Child] = {}
+        self._added = asyncio.Event()
         self.readmitted = asyncio.Event()
-        """Set when a card has answered and may be read with the others again."""
+        """Set when a device may be read with the others again."""
 
     def timed_out(self, child: Child, card: Card, waited_s: float) -> None:
-        """A card did not answer in time."""
-        self._quarantine_device(child, card, Reason.TIMEOUT, f"the card did not answer within {waited_s:g} s")
+        """A device did not answer in time."""
+        self._add(child, card, Reason.TIMEOUT, f"the {_kind(card)} did not answer within {waited_s:g} s")
 
     def crashed(self, child: Child, card: Card, end: Exited) -> None:
-        """A process crashed while it read this card."""
-        fault = f"the collector crashed while reading this card: {end.detail}"
-        self._quarantine_device(child, card, Reason.TRANSIENT_DRIVER_ERROR, fault)
+        """A process crashed while it read this device."""
+        fault = f"the collector crashed while reading this {_kind(card)}: {end.detail}"
+        self._add(child, card, Reason.TRANSIENT_DRIVER_ERROR, fault)
 
-    def _quarantine_device(self, child: Child, card: Card, reason: Reason, fault: str) -> None:
-        if self._quarantine.blame(card, reason, fault, self._clock.monotonic()):
-            self._log.warning("device_quarantined", index=card.index, id=card.id, reason=reason.value, detail=fault)
-        self._stuck_on[card.index] = child
-        self._changed.set()
+    def _add(self, child: Child, card: Card, reason: Reason, fault: str) -> None:
+        device = self._quarantine.blame(card, reason, fault, self._clock.monotonic())
+        if device.failures == 1:
+            self._log.warning("device_quarantined", **_named(device.card), reason=reason.value, detail=fault)
+        self._stuck_on = {key: stuck for key, stuck in self._stuck_on.items() if not stuck.exited}
+        self._stuck_on[device.card.key] = child
+        self._added.set()
 
     async def run(self) -> NoReturn:
-        """Try one card after the other, each when its time has come."""
+        """Probe one device after the other, each when its time has come."""
         while True:
             device = self._quarantine.next
             now_s = self._clock.monotonic()
             if device is None or device.retry_at_s > now_s:
-                await self._await_change(None if device is None else device.retry_at_s - now_s)
+                await self._wait(None if device is None else device.retry_at_s - now_s)
             elif self._is_stuck(device) or self._launcher.exhausted:
                 self._quarantine.postpone(device, now_s)
             else:
-                await self._try(device)
+                await self._probe(device)
 
     def _is_stuck(self, device: QuarantinedDevice) -> bool:
-        child = self._stuck_on.get(device.card.index)
+        child = self._stuck_on.get(device.card.key)
         return child is not None and not child.exited
 
-    async def _await_change(self, delay_s: float | None) -> None:
-        self._changed.clear()
+    async def _wait(self, delay_s: float | None) -> None:
+        """Wait, unless another device comes into quarantine before."""
+        self._added.clear()
         try:
             async with asyncio.timeout(delay_s):
-                await self._changed.wait()
+                await self._added.wait()
         except TimeoutError:
             return
 
-    async def _try(self, device: QuarantinedDevice) -> None:
-        started_s = self._clock.monotonic()
+    async def _probe(self, device: QuarantinedDevice) -> None:
+        protocol = CollectorProtocol(self._launcher.manufacturer, device.alone, self._clock.monotonic())
         try:
-            child = await self._launcher.start(only=[device.card.index])
+            child = await self._launcher.start(device.alone)
         except OSError:
             self._quarantine.postpone(device, self._clock.monotonic())
             return
         try:
-            answered = await self._follow(child, device, started_s)
+            await self._follow(child, protocol, device)
         finally:
             self._launcher.kill(child)
-        if answered:
-            self._quarantine.readmit(device)
-            self.readmitted.set()
-            self._log.info("device_readmitted", index=device.card.index, id=device.card.id)
 
-    async def _follow(self, child: Child, device: QuarantinedDevice, started_s: float) -> bool:
-        """Whether the card was read. One that is no longer counted was too: the common sample tells that better."""
-        protocol = CollectorProtocol(self._launcher.manufacturer, (), started_s)
-        deadlines = self._launcher.deadlines
+    async def _follow(self, child: Child, protocol: CollectorProtocol, device: QuarantinedDevice) -> None:
         while True:
-            deadline_s = (
-                deadlines.first_touch_deadline_s(0.0)
-                if protocol.first_touch
-                else deadlines.deadline_s(protocol.phase)
-            )
+            deadline_s = protocol.deadline_s(self._launcher.deadlines)
             event = await child.next(deadline_s)
             match event:
                 case TimedOut() if protocol.announced is not None:
-                    self.timed_out(child, device.card, deadline_s)
-                    return False
+                    return self.timed_out(child, device.card, deadline_s)
                 case Exited() if protocol.announced is not None:
-                    self.crashed(child, device.card, event)
-                    return False
+                    return self.crashed(child, device.card, event)
                 case TimedOut() | Exited() | ProtocolError() | Failed():
-                    self._quarantine.postpone(device, self._clock.monotonic())
-                    return False
+                    return self._quarantine.postpone(device, self._clock.monotonic())
                 case _:
                     pass
             try:
                 protocol.accept(event, self._clock.monotonic())
             except DocumentError:
-                self._quarantine.postpone(device, self._clock.monotonic())
-                return False
-            if isinstance(event, Read | End):
-                return True
+                return self._quarantine.postpone(device, self._clock.monotonic())
+            match event:
+                case Read(reading) if reading.card.parent == device.card.parent:
+                    return self._end(device, reading.card)
+                case End():
+                    return self._end(device, None)
+                case _:
+                    pass
+
+    def _end(self, device: QuarantinedDevice, card: Card | None) -> None:
+        """A probe has read this, or nothing where no such device is counted any more."""
+        answered = self._quarantine.probed(device, card)
+        self._log.info("device_readmitted" if answered else "device_released", **_named(device.card))
+        self.readmitted.set()
+
+
+def _kind(card: Card) -> str:
+    return "card" if card.parent is None else "partition"
+
+
+def _named(card: Card) -> dict[str, object]:
+    parent = {} if card.parent is None else {"parent": card.parent}
+    return {"index": card.index, "id": card.id, **parent}

@@ -1,4 +1,4 @@
-"""What the ends of ticks and of processes come to: a sample, a verdict, a delay. No process, no loop, no waiting.
+"""What the ends of ticks and of processes come to: a sample, a state, a delay. No process, no loop, no waiting.
 
 A tick that succeeded (``rules.sample``) is a sample. All else leaves the held sample to age, and says why.
 """
@@ -9,15 +9,26 @@ from dataclasses import dataclass
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reason, Sample
+from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Reason, Sample
 from devicemanager.node.quarantine import Quarantine
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.status import StatusTracker
-from devicemanager.node.tick import LOST, Tick, Unreached, anonymous, assemble, remember
+from devicemanager.node.tick import (
+    LOST,
+    UNCLAIMED,
+    Tick,
+    Unreached,
+    anonymous,
+    assemble,
+    partitions_of,
+    remember,
+    with_partitions,
+)
 from devicemanager.rules import backoff
 from devicemanager.rules import sample as sample_rules
 from devicemanager.rules.freshness import STALE_AFTER_PERIODS
 from devicemanager.rules.identity import NO_ORDER
+from devicemanager.wire.collector_lines import Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,7 @@ class SnapshotPublisher:
         self._log = log
         self._tracker = StatusTracker(clock, log)
         self._known: tuple[Card, ...] = ()
+        self._partitions: Mapping[str, tuple[Card, ...]] = {}
         self._count: int | None = None
         self._order: Mapping[int, str] = NO_ORDER
         self._failures = 0
@@ -56,19 +68,28 @@ class SnapshotPublisher:
         """Whether a card of this tick cannot say who it is, so that the bus should be asked."""
         if tick is None or not tick.readings:
             return False
-        return anonymous(tick.readings, self._quarantine.readings, count)
+        return anonymous(tick.readings, self._quarantined(), count)
+
+    def read(self, tick: Tick, line: Read) -> None:
+        """A device was read within a tick."""
+        tick.add(line)
+        card = line.reading.card
+        moved = card.parent is None and card.id is not None and self._order.get(card.index, card.id) != card.id
+        if moved and not tick.renumbered:  # once a tick: what fails after that has failed at its new index
+            tick.renumbered = True
+            self._quarantine.renumbered()
 
     def complete(self, tick: Tick, count: int, addresses: Sequence[str]) -> None:
         """A tick has come to its end; ``count`` cards exist."""
         if self._count not in (None, count):  # an index may mean another card now
-            self._quarantine.clear(before_s=tick.started_monotonic_s)
+            self._quarantine.renumbered(before_s=tick.started_monotonic_s)
             self._order = NO_ORDER
         self._count = count
-        if sample_rules.succeeded(tick.readings.values()):
+        if sample_rules.succeeded(tick.devices):
             self._failures = self._tracker.consecutive_failures = 0
             self._none_since_s = None
             self._publish(tick, self._tracker.update(CollectorState.OK), count, addresses, LOST)
-            for device in self._quarantine.answered(tick.readings):
+            for device in self._quarantine.answered(reading.card for reading in tick.devices):
                 self._log.info("device_recovered", index=device.card.index, id=device.card.id)
         else:
             self._readable_since_s = None
@@ -79,7 +100,7 @@ class SnapshotPublisher:
         """A process has failed, perhaps within a tick. What it had read until then may be a sample too."""
         self._failures += 1
         tick = unfinished
-        if unfinished is not None and not sample_rules.succeeded(unfinished.readings.values()):
+        if unfinished is not None and not sample_rules.succeeded(unfinished.devices):
             unfinished = None
         if failure.state is CollectorState.NO_DEVICES and unfinished is None:
             self._no_devices(failure.detail, tick)
@@ -118,26 +139,38 @@ class SnapshotPublisher:
         self._readable_since_s = tick.started_monotonic_s
         listing = assemble(
             tick.readings,
-            self._quarantine.readings,
+            self._quarantined(),
             count=count,
             known=self._known,
             bus_addresses=addresses,
             order=self._order,
             unreached=unreached,
         )
-        readings = listing.readings
+        readings = with_partitions(
+            listing.readings,
+            tick,
+            (reading for reading in self._quarantine.readings if reading.card.parent is not None),
+            self._partitions,
+            UNCLAIMED if count is not None else unreached,
+        )
+        self._partitions = partitions_of(readings)
         self._known = remember(readings)
         self._order = listing.order if count is not None else _still(self._order, listing.order)
         duration_s = self._clock.monotonic() - tick.started_monotonic_s
         self._store.publish(Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings), status)
         self._log.debug("sample_published", cards=len(readings), answered=len(tick.readings), duration_s=duration_s)
 
+    def _quarantined(self) -> tuple[Reading, ...]:
+        """How cards in quarantine are listed."""
+        return tuple(reading for reading in self._quarantine.readings if reading.card.parent is None)
+
     def _none_answered(self, tick: Tick, count: int) -> CollectorStatus:
         if tick.readings:
-            others = [reading for reading in self._quarantine.readings if reading.card.index not in tick.readings]
+            others = [reading for reading in self._quarantined() if reading.card.index not in tick.readings]
             state, why = sample_rules.why_not((*tick.readings.values(), *others))
             return self._tracker.update(state, f"none of {count} cards gives a figure: {why}")
-        timeouts = sum(device.reason is Reason.TIMEOUT for device in self._quarantine.skipped)
+        skipped = [device for device in self._quarantine.skipped if device.card.parent is None]
+        timeouts = sum(device.reason is Reason.TIMEOUT for device in skipped)
         state = CollectorState.UNRESPONSIVE if timeouts else CollectorState.CRASHED
         how = f"{timeouts} did not answer in time" if timeouts else "the collector crashed on each"
         return self._tracker.update(state, f"none of {count} cards can be read: {how}")
@@ -154,6 +187,7 @@ class SnapshotPublisher:
             self._store.report(self._tracker.update(self._tracker.status.state, doubt))
             return
         self._known, self._count, self._order, self._readable_since_s = (), None, NO_ORDER, None
+        self._partitions = {}
         self._quarantine.clear()
         self._tracker.consecutive_failures = 0
         status = self._tracker.update(CollectorState.NO_DEVICES, detail)

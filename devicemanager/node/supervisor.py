@@ -1,8 +1,8 @@
 """Keeps one manufacturer's cards read, whatever its library does: starts, listens, kills, tries again.
 
-Two things run: the common sample, a collector process that reads all cards every period, and the prober of cards
-that did not answer (``prober``). A card that hangs or crashes the common process is left out from then on, and a
-new process completes the same tick without it. Failure of a process, a card or the library is data here: it ends in
+Two things run: the common sample, a collector process that reads all devices every period, and the prober of those
+in quarantine. A device that hangs or crashes the common process is left out from then on, and a new process
+completes the same tick without it. Failure of a process, a card or the library is data here: it ends in
 the snapshot, never in an exception.
 """
 
@@ -120,23 +120,25 @@ class Supervisor:
         """Start a process and follow it to its end. None asks for the next one at once."""
         if self._launcher.exhausted:
             return RunFailure(CollectorState.UNRESPONSIVE, f"{STUCK_LIMIT} collector processes cannot be killed")
-        skipped = [device.card.index for device in self._quarantine.skipped]
+        selection = self._quarantine.selection
         self._expect_within(self._options.open_deadline_s)
         started_s = self._clock.monotonic()
         try:
-            child = await self._launcher.start(skip=skipped)
+            child = await self._launcher.start(selection)
         except OSError as error:
             return RunFailure(CollectorState.FAILED, f"the collector process cannot be started: {_why(error)}")
         self._processes += 1
         self._publisher.started(self._processes)
         try:
-            return await self._follow(child, CollectorProtocol(self._options.manufacturer, skipped, started_s))
+            return await self._follow(child, CollectorProtocol(self._options.manufacturer, selection, started_s))
         finally:
             self._launcher.kill(child)
 
     async def _follow(self, child: Child, protocol: CollectorProtocol) -> RunFailure | None:
         while True:
-            deadline_s = self._deadline_s(protocol)
+            deadline_s = protocol.deadline_s(
+                self._launcher.deadlines, 0.0 if self._tick is None else self._tick.in_vain_s
+            )
             self._expect_within(deadline_s)
             event = await child.next(deadline_s)
             if isinstance(event, TimedOut | Exited | ProtocolError | Failed):
@@ -151,11 +153,21 @@ class Supervisor:
                 protocol.accept(event, self._clock.monotonic())
             except DocumentError as error:
                 return RunFailure(CollectorState.FAILED, str(error))
+            if self._renumbered and self._reselects(event, protocol):
+                return None  # another process reads, in this tick, what this one has skipped by an earlier index
             await self._note(event)
             if event == End(0):
                 return RunFailure(CollectorState.NO_DEVICES, "the library counts no card")
-            if isinstance(event, End) and self._quarantine.may_rejoin(protocol.skipped):
+            if self._reselects(event, protocol):
                 return None
+
+    @property
+    def _renumbered(self) -> bool:
+        return self._tick is not None and self._tick.renumbered
+
+    def _reselects(self, event: Line, protocol: CollectorProtocol) -> bool:
+        """Whether a sample has ended of which a process started now would read other devices."""
+        return isinstance(event, End) and self._quarantine.selection != protocol.selection
 
     async def _note(self, line: Line) -> None:
         """Keep what a line says about the tick."""
@@ -167,8 +179,8 @@ class Supervisor:
                 self._tick = self._tick or Tick(
                     began_s, earlier_beginning(wall, began_s, self._clock.now(), self._clock.monotonic())
                 )
-            case Read(reading) if self._tick is not None:
-                self._tick.readings[reading.card.index] = reading
+            case Read() if self._tick is not None:
+                self._publisher.read(self._tick, line)
             case End(count) if self._tick is not None and count > 0:
                 tick, self._tick = self._tick, None
                 addresses = await self._addresses(self._publisher.wants_addresses(tick, count))
@@ -186,12 +198,6 @@ class Supervisor:
         else:
             self._log.warning("collector_library_found", library=hello.library, detail=hello.library_fault)
 
-    def _deadline_s(self, protocol: CollectorProtocol) -> float:
-        deadlines = self._launcher.deadlines
-        if protocol.first_touch:
-            return deadlines.first_touch_deadline_s(0.0 if self._tick is None else self._tick.in_vain_s)
-        return deadlines.deadline_s(protocol.phase)
-
     def _give_up(
         self,
         child: Child,
@@ -199,7 +205,7 @@ class Supervisor:
         event: TimedOut | Exited | ProtocolError | Failed,
         waited_s: float,
     ) -> RunFailure | None:
-        """What a process that will not be listened to any longer means: one card's fault, or a failure."""
+        """What a process that will not be listened to any longer means: one device's fault, or a failure."""
         blamed = None if self._quarantine.full else protocol.announced
         match event:
             case TimedOut() if blamed is not None:

@@ -12,6 +12,9 @@ from devicemanager.model.accelerator import Figure, Reason
 CARDS_LIMIT: Final = 1024
 """More cards than any node has, partitions that count as cards included. As many fit the snapshot's 4 MiB."""
 
+PARTITIONS_LIMIT: Final = 1024
+"""Of all cards of a node together; 128 cards of eight partitions, which is more than any has."""
+
 MEMORY_BYTES_LIMIT: Final = 1 << 50
 """1 PiB; no card is near it, and every sum of cards below it stays exact in a 64-bit JSON reader."""
 

@@ -1,7 +1,9 @@
-"""What a collector process says, line by line. The other side of the pipe is ``collectors.lines``.
+"""The lines between a collector process and the device manager: one compact JSON object each, ASCII only.
 
-A process in which vendor code runs may write anything, so any bytes give a line or a ``DocumentError``, and every
-figure is checked for plausibility again.
+Every reading is announced by a ``card`` line before that device is touched, so that the reader knows which device a
+call hangs on, or crashed on. A process in which vendor code runs may write anything, so any bytes give a line or a
+``DocumentError``, and every figure is checked for plausibility again. The collector process imports this module: it
+stays without weight.
 """
 
 import json
@@ -19,7 +21,9 @@ from devicemanager.rules.plausibility import CARDS_LIMIT
 LINE_LIMIT_BYTES: Final = 64 << 10
 """The longest line that is read. A reading takes about 400 bytes."""
 
-VERSION: Final = 2
+VERSION: Final = 3
+"""Raised when one side cannot do with the other's older or newer lines. 2: a sample says when it began. 3: a card
+says which partitions it has, and these are announced and read like cards."""
 
 _TEXT_LIMIT: Final = 256
 
@@ -54,16 +58,22 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """This card is touched next; what is known of it without touching it."""
+    """This device is touched next; what is known of it without touching it."""
 
     card: Card
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The announced card was read."""
+    """The announced device was read.
+
+    Attributes:
+        reading: Its figures: bytes, percent, degrees Celsius and milliwatts, or the reason for having none.
+        partitions: All partitions of a card, those that are not to be touched included; None if it did not say.
+    """
 
     reading: Reading
+    partitions: tuple[Card, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +92,51 @@ class Failed:
 
 
 Line: TypeAlias = Hello | Begin | Announced | Read | End | Failed
+
+
+_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
+
+def encode(line: Line) -> bytes:
+    """One line with its line break."""
+    return _encode(_document(line)).encode("ascii") + b"\n"
+
+
+def _document(line: Line) -> dict[str, object]:
+    match line:
+        case Hello(manufacturer, library, fault):
+            said = {"libraryName": library, "libraryFault": fault}
+            more = {key: value for key, value in said.items() if value is not None}
+            return {"hello": {"v": VERSION, "manufacturer": manufacturer, **more}}
+        case Begin(monotonic_s, wall):
+            return {"begin": {"monotonic": monotonic_s, "wall": wall.timestamp()}}
+        case Announced(card):
+            return {"card": _identity(card)}
+        case Read(reading, partitions):
+            listed = None if partitions is None else [_identity(card) for card in partitions]
+            return {"reading": _figures(reading) | ({} if listed is None else {"partitions": listed})}
+        case End(count):
+            return {"end": {"count": count}}
+        case Failed(state, detail):
+            return {"failed": {"state": state, "detail": detail}}
+
+
+def _identity(card: Card) -> dict[str, object]:
+    if card.parent is not None:
+        return {"index": card.index, "parent": card.parent, "id": card.id, "profile": card.profile}
+    return {"index": card.index, "id": card.id, "name": card.name, "pci": card.pci_bus_id}
+
+
+def _figures(reading: Reading) -> dict[str, object]:
+    return _identity(reading.card) | {
+        "memory": reading.memory_total_bytes,
+        "memoryUsed": reading.memory_used_bytes,
+        "cores": reading.cores_percent,
+        "temperature": reading.temperature_celsius,
+        "power": reading.power_milliwatts,
+        "unhealthy": reading.unhealthy_reason,
+        "unread": dict(reading.unread_checks),
+    }
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -107,7 +162,7 @@ def decode(raw: bytes) -> Line:
         raise DocumentError(f"line: no JSON: {excerpt(raw.decode(errors='replace'), 80)!r}") from error
     match document:
         case {"reading": dict(body)}:
-            return Read(_reading(body))
+            return Read(_reading(body), _partitions(body))
         case {"card": dict(body)}:
             return Announced(_card(body))
         case {"begin": dict(body)}:
@@ -142,13 +197,35 @@ def _reading(body: Mapping[str, object]) -> Reading:
     )
 
 
+def _partitions(body: Mapping[str, object]) -> tuple[Card, ...] | None:
+    listed = body.get("partitions")
+    if listed is None:
+        return None
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise DocumentError("line: reading.partitions: must be an array of objects")
+    cards = tuple(map(_card, listed))
+    if len({card.key for card in cards}) != len(cards) or any(card.parent != body.get("id") for card in cards):
+        raise DocumentError("line: reading.partitions: must be partitions of this card, each once")
+    return cards
+
+
 def _card(body: Mapping[str, object]) -> Card:
+    if body.get("parent") is not None:
+        return _partition(body)
     return Card(
         index=_integer(body, "index", CARDS_LIMIT - 1),
         id=_identifier(body.get("id")),
         name=_one_line(body.get("name")),
         pci_bus_id=_identifier(body.get("pci")),
     )
+
+
+def _partition(body: Mapping[str, object]) -> Card:
+    parent, own = _identifier(body.get("parent")), _identifier(body.get("id"))
+    if parent is None or own is None:
+        raise DocumentError("line: a partition must have an id, and that of its card")
+    index = _integer(body, "index", CARDS_LIMIT - 1)
+    return Card(index, own, parent=parent, profile=_one_line(body.get("profile")))
 
 
 def _raw(body: Mapping[str, object], key: str) -> object:

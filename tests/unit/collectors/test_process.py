@@ -14,9 +14,10 @@ import pytest
 from typing_extensions import override
 
 from collectors.contract import DriverSuspectedError
-from collectors.process import Selection, sample
+from collectors.process import sample
 from devicemanager.errors import CollectorError
-from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.accelerator import Card, CollectorState, DeviceKey, Reading, Reason
+from devicemanager.rules.selection import Selection
 from tests.standins.child import DEADLINE_S, CollectorChild
 from tests.standins.nvml import NvmlStandin, Scenario
 
@@ -136,22 +137,16 @@ class TestSample:
         ("selection", "read"),
         [
             (Selection(), [0, 1, 2]),
-            (Selection(skip=frozenset({"index:1"})), [0, 2]),
-            (Selection(only=frozenset({"index:1"})), [1]),
-            (Selection(only=frozenset({"index:1"}), skip=frozenset({"index:1"})), []),
-            (Selection(only=frozenset({"index:7"})), []),
+            (Selection(skip=frozenset({DeviceKey(index=1)})), [0, 2]),
+            (Selection(only=frozenset({DeviceKey(index=1)})), [1]),
+            (Selection(only=frozenset({DeviceKey(index=1)}), skip=frozenset({DeviceKey(index=1)})), []),
+            (Selection(only=frozenset({DeviceKey(index=7)})), []),
         ],
     )
     def test_cards_that_are_not_selected_are_counted_only(self, selection: Selection, read: list[int]) -> None:
         collector = Cards(healthy(0), healthy(1), healthy(2))
         assert lines_of(collector, selection)[-1] == {"end": {"count": 3}}
         assert collector.read_cards == read
-
-    def test_a_card_is_also_selected_by_an_id_that_is_known(self) -> None:
-        selection = Selection(skip=frozenset({"GPU-1"}))
-        assert Card(0, "GPU-1") not in selection
-        assert Card(0, "GPU-2") in selection
-        assert Card(0) in selection
 
 
 class TestArguments:
@@ -165,6 +160,9 @@ class TestArguments:
             (["simulated", "--period", "-1"], "must be above 0"),
             (["simulated", "--period", "nan"], "must be above 0"),
             (["simulated", "--period", "soon"], "not a duration"),
+            (["simulated", "--skip", "pci:1"], "argument --skip: must be index:<n>"),
+            (["simulated", "--only", "a/b/c"], "argument --only: must be index:<n>"),
+            (["simulated", "--assume", "GPU-1"], "argument --assume: must be <index>=<id>"),
             (["simulated", "--fd", "987"], "--fd 987: Bad file descriptor"),
             ([], "NAME"),
         ],

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from devicemanager.errors import DocumentError
-from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.accelerator import Card, CollectorState, DeviceKey, Reading, Reason
 from devicemanager.node.collector_protocol import CollectorProtocol
 from devicemanager.node.deadlines import Phase
+from devicemanager.rules.plausibility import PARTITIONS_LIMIT
+from devicemanager.rules.selection import Selection
 from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read
 
 
@@ -26,8 +28,8 @@ BEGIN = Begin(100.0, datetime(2026, 8, 12, 9, 0, tzinfo=UTC))
 NOW_S = 200.0
 
 
-def after(*lines: Line, skipped: Sequence[int] = ()) -> CollectorProtocol:
-    protocol = CollectorProtocol("nvidia", skipped, started_s=90.0)
+def after(*lines: Line, selection: Selection | None = None) -> CollectorProtocol:
+    protocol = CollectorProtocol("nvidia", selection or Selection(), started_s=90.0)
     for line in lines:
         protocol.accept(line, NOW_S)
     return protocol
@@ -78,8 +80,75 @@ def test_anything_out_of_order_is_refused(lines: tuple[Line, ...]) -> None:
 
 
 def test_a_skipped_card_must_not_be_touched() -> None:
+    selection = Selection(skip=frozenset({DeviceKey(index=3)}))
     with pytest.raises(DocumentError, match="card 3"):
-        after(HELLO, BEGIN, announced(3), skipped=[3])
+        after(HELLO, BEGIN, announced(3), selection=selection)
+
+
+def test_a_skipped_card_is_skipped_by_its_id_and_by_its_index_only_until_it_is_known() -> None:
+    selection = Selection(skip=frozenset({DeviceKey(id="GPU-3")}), assumed={3: "GPU-3"})
+    for touched in (announced(3), Announced(Card(1, "GPU-3"))):
+        with pytest.raises(DocumentError, match="which it should not touch"):
+            after(HELLO, BEGIN, touched, selection=selection)
+    for touched in (announced(1), Announced(Card(3, "GPU-1"))):
+        assert after(HELLO, BEGIN, touched, selection=selection).announced == touched.card
+
+
+def partition(card_id: str = "GPU", own: str = "MIG-1", index: int = 0) -> Card:
+    return Card(index, own, parent=card_id, profile="1g.10gb")
+
+
+LISTED = Read(Reading.unreadable(Card(0, "GPU"), Reason.PARTITIONED, "x"), (partition(), partition(own="MIG-2")))
+
+
+def partition_read(card: Card) -> Read:
+    return Read(Reading(card, 8, 4, 5, Reason.REPORTED_ON_PRIMARY, Reason.REPORTED_ON_PRIMARY))
+
+
+def test_a_partition_is_announced_and_read_after_its_card() -> None:
+    lines: list[Line] = [HELLO, BEGIN, announced(0), LISTED]
+    for own in ("MIG-1", "MIG-2"):
+        lines += [Announced(partition(own=own)), partition_read(partition(own=own))]
+    assert after(*lines, announced(1)).announced == Card(1)
+
+
+def test_a_partition_has_a_first_touch_of_its_own() -> None:
+    """F11: by its own key, not that of its card."""
+    first = (announced(0), LISTED, Announced(partition()))
+    assert after(HELLO, BEGIN, *first).first_touch
+    assert not after(HELLO, BEGIN, *first, partition_read(partition()), End(1), BEGIN, *first).first_touch
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param((Announced(partition()),), id="before its card"),
+        pytest.param((announced(0), LISTED, Announced(partition("OTHER"))), id="of another card"),
+        pytest.param((announced(0), LISTED, Announced(partition(own="MIG-9"))), id="that the card does not have"),
+        pytest.param((announced(0), LISTED, Announced(partition(index=1))), id="at another index"),
+        pytest.param(
+            (announced(0), LISTED, Announced(partition()), partition_read(partition()), Announced(partition())),
+            id="twice",
+        ),
+        pytest.param(
+            (announced(0), LISTED, Announced(partition()), partition_read(partition(own="MIG-2"))),
+            id="another one's figures",
+        ),
+        pytest.param((announced(0), LISTED, Announced(partition()), read(0)), id="the card's figures"),
+        pytest.param((announced(0), partition_read(partition())), id="figures of a partition for its card"),
+    ],
+)
+def test_a_partition_out_of_order_is_refused(lines: tuple[Line, ...]) -> None:
+    after(HELLO, BEGIN, *lines[:-1])
+    with pytest.raises(DocumentError):
+        after(HELLO, BEGIN, *lines)
+
+
+def test_partitions_are_bounded() -> None:
+    many = tuple(partition(own=f"MIG-{n}") for n in range(PARTITIONS_LIMIT + 1))
+    after(HELLO, BEGIN, announced(0), replace(LISTED, partitions=many[1:]))
+    with pytest.raises(DocumentError, match="more than 1024 partitions"):
+        after(HELLO, BEGIN, announced(0), replace(LISTED, partitions=many))
 
 
 def test_the_first_figure_of_a_card_in_a_process_may_take_longer() -> None:

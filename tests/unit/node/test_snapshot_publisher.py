@@ -169,7 +169,7 @@ def test_a_tick_that_none_answered_is_no_sample() -> None:
     assert desk.store.snapshot.collector.state is CollectorState.UNRESPONSIVE
 
 
-def test_a_changed_count_ends_all_suspicions() -> None:
+def test_a_changed_count_releases_cards_known_by_their_index_alone() -> None:
     desk = Desk()
     desk.good(0, 1, 2)
     desk.quarantine.blame(Card(2), Reason.TIMEOUT, "x", desk.clock.s)
@@ -240,7 +240,7 @@ def test_a_card_that_answered_alone_keeps_its_reason_until_it_is_read_with_the_o
     desk = Desk()
     desk.good(0, 1)
     desk.quarantine.blame(Card(1, "GPU-1"), Reason.TIMEOUT, "did not answer", desk.clock.s)
-    desk.quarantine.readmit(desk.quarantine.skipped[0])
+    assert desk.quarantine.probed(desk.quarantine.skipped[0], Card(1, "GPU-1"))
     desk.publisher.complete(desk.tick(0), 2, ())
     assert [reading.unhealthy_reason for reading in desk.sample.readings] == [None, "did not answer"]
     desk.good(0, 1)

@@ -24,7 +24,7 @@ def known(*indexes: int) -> list[Card]:
 
 def sample(
     read_: Sequence[Reading],
-    quarantine: Sequence[Reading] = (),
+    quarantined: Sequence[Reading] = (),
     *,
     count: int | None,
     known_: Sequence[Card] = (),
@@ -33,7 +33,7 @@ def sample(
 ) -> list[tuple[str | None, Reason | int]]:
     readings = assemble(
         {reading.card.index: reading for reading in read_},
-        quarantine,
+        quarantined,
         count=count,
         known=known_,
         bus_addresses=(),

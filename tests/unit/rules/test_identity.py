@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from devicemanager.model.accelerator import Card, Reading, Reason
-from devicemanager.rules.identity import identify, index_key, order_of
+from devicemanager.rules.identity import identify, order_of
 
 ORDER = {0: "GPU-0", 1: "GPU-1", 2: "GPU-2"}
 
@@ -148,7 +148,3 @@ def test_an_id_that_is_remembered_twice_is_recalled_once() -> None:
         "GPU-0",
         "pci:0000:01:00.0",
     ]
-
-
-def test_an_index_key_is_what_the_collector_is_told() -> None:
-    assert index_key(3) == "index:3"
