@@ -52,6 +52,12 @@ class QuarantinedDevice:
         return Reading.unreadable(self.card, self.reason, self.fault)
 
     @property
+    def log_keys(self) -> dict[str, object]:
+        """What a line of the log calls it by."""
+        parent = {} if self.card.parent is None else {"parent": self.card.parent}
+        return {"index": self.card.index, "id": self.card.id, **parent}
+
+    @property
     def assumed(self) -> dict[int, str]:
         """Index -> id that has to be assumed to find this device before its card was read."""
         card_id = self.card.parent or self.card.id
@@ -81,8 +87,8 @@ class Quarantine:
             failures = known.failures + 1
             del self._devices[known.card.key]
             card = card if card.id is not None else known.card
-        elif card.parent is None and (other := self._at(card.index)) is not None:
-            self._displace(other)
+        elif card.parent is None:
+            self._doubt(card, now_s)
         retry_at_s = now_s + backoff.delay_s(failures, self._period_s, readable=False)
         device = QuarantinedDevice(card, reason, fault, failures, now_s, retry_at_s)
         self._devices[card.key] = device
@@ -203,6 +209,16 @@ class Quarantine:
     @staticmethod
     def _is_at(device: QuarantinedDevice, index: int) -> bool:
         return device.located and device.card.index == index
+
+    def _doubt(self, card: Card, now_s: float) -> None:
+        """A card was met that may be one of those in quarantine, at another index than before."""
+        there = self._at(card.index)
+        if there is not None:
+            self._displace(there)
+        if card.id is None:
+            for device in self._devices.values():
+                if device.card.id is not None and device.card.parent is None:
+                    device.retry_at_s = min(device.retry_at_s, now_s)  # a probe shows who is at its index now
 
     def _displace(self, device: QuarantinedDevice) -> None:
         if device.card.id is None:

@@ -44,7 +44,7 @@ class QuarantineProber:
     def _add(self, child: Child, card: Card, reason: Reason, fault: str) -> None:
         device = self._quarantine.blame(card, reason, fault, self._clock.monotonic())
         if device.failures == 1:
-            self._log.warning("device_quarantined", **_named(device.card), reason=reason.value, detail=fault)
+            self._log.warning("device_quarantined", **device.log_keys, reason=reason.value, detail=fault)
         self._stuck_on = {key: stuck for key, stuck in self._stuck_on.items() if not stuck.exited}
         self._stuck_on[device.card.key] = child
         self._added.set()
@@ -114,14 +114,9 @@ class QuarantineProber:
     def _end(self, device: QuarantinedDevice, card: Card | None) -> None:
         """A probe has read this, or nothing where no such device is counted any more."""
         answered = self._quarantine.probed(device, card)
-        self._log.info("device_readmitted" if answered else "device_released", **_named(device.card))
+        self._log.info("device_readmitted" if answered else "device_released", **device.log_keys)
         self.readmitted.set()
 
 
 def _kind(card: Card) -> str:
     return "card" if card.parent is None else "partition"
-
-
-def _named(card: Card) -> dict[str, object]:
-    parent = {} if card.parent is None else {"parent": card.parent}
-    return {"index": card.index, "id": card.id, **parent}

@@ -90,7 +90,7 @@ class SnapshotPublisher:
             self._none_since_s = None
             self._publish(tick, self._tracker.update(CollectorState.OK), count, addresses, LOST)
             for device in self._quarantine.answered(reading.card for reading in tick.devices):
-                self._log.info("device_recovered", index=device.card.index, id=device.card.id)
+                self._log.info("device_recovered", **device.log_keys)
         else:
             self._readable_since_s = None
             self._tracker.consecutive_failures += 1

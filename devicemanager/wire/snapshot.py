@@ -15,13 +15,13 @@ from pydantic_core import from_json
 
 from devicemanager.errors import DocumentError, ExcessError, excerpt
 from devicemanager.model.accelerator import CollectorState, CollectorStatus, Figure, Reading, Reason, Snapshot
-from devicemanager.model.usage import PeerSnapshot, SnapshotCard
+from devicemanager.model.usage import PeerSnapshot, SliceUsage, SnapshotCard
 from devicemanager.rules import cards as card_rules
 from devicemanager.rules import freshness, plausibility, units
-from devicemanager.rules.plausibility import CARDS_LIMIT
+from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.wire import bounds
 from devicemanager.wire.json_values import items, member
-from devicemanager.wire.snapshot_slices import RECORD_LIMITS, plausible_mib, usable_slices
+from devicemanager.wire.snapshot_slices import RECORD_LIMITS, CardPartition, plausible_mib, usable_slices
 from devicemanager.wire.tolerant import (
     Document,
     FigureField,
@@ -31,6 +31,7 @@ from devicemanager.wire.tolerant import (
     ReasonsField,
     TimeField,
     item_or_none,
+    items_or_none,
     valid_items,
 )
 
@@ -42,6 +43,9 @@ GROUPS_LIMIT: Final = 64
 
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 """What a Go program prints for a time that was never set: the snapshot before the first sample."""
+
+PARTITION_FIGURES: Final = ("memory", "memoryUsage", "memoryUtilization", "coresUtilization")
+"""What is measured of a partition; temperature, power and health are its card's."""
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 
@@ -90,6 +94,19 @@ def _encode_card(reading: Reading) -> dict[str, object]:
         document["unhealthyReason"] = reading.unhealthy_reason
     unread = {check: reason.value for check, reason in reading.unread_checks.items()}
     document["absent"] = unread | {key: f.value for key, f in figures.items() if isinstance(f, Reason)}
+    if reading.partitions:
+        document["partitions"] = [_encode_partition(partition) for partition in reading.partitions]
+    return document
+
+
+def _encode_partition(reading: Reading) -> dict[str, object]:
+    figures = _encode_card(reading)
+    absent = figures["absent"]
+    document: dict[str, object] = {"id": reading.card.id}
+    if reading.card.profile is not None:
+        document["profile"] = reading.card.profile
+    document |= {key: figures[key] for key in PARTITION_FIGURES if key in figures}
+    document["absent"] = {key: member(absent, key) for key in PARTITION_FIGURES if key not in figures}
     return document
 
 
@@ -145,6 +162,7 @@ def _check_counts(raw: Mapping[str, object]) -> None:
     counted = {
         "groups": (len(list(items(groups))), GROUPS_LIMIT),
         "accelerators": (len(cards), CARDS_LIMIT),
+        "partitions": (sum(len(list(items(member(card, "partitions")))) for card in cards), PARTITIONS_LIMIT),
     }
     for key, limit in RECORD_LIMITS.items():
         counted[f"slices.{key}"] = (len(list(items(member(raw, "slices", key)))), limit)
@@ -167,6 +185,7 @@ class _Card(Document):
     unhealthy: FlagField = Reason.NOT_REPORTED
     unhealthy_reason: LineField = None
     absent: ReasonsField = Field(default_factory=dict)
+    partitions: Annotated[tuple[CardPartition, ...], BeforeValidator(items_or_none(CardPartition))] = ()
 
     def snapshot_card(self) -> SnapshotCard:
         memory, used = plausible_mib(
@@ -224,6 +243,7 @@ class _Envelope(Document):
             state=state,
             detail=detail,
             cards=_cards(self.groups),
+            partitions=_partitions(self.groups),
             slices=None if slices is None else slices.by_manufacturer,
             slice_devices={} if slices is None else slices.devices_by_manufacturer,
             slices_reason=reason,
@@ -248,6 +268,17 @@ def _cards(groups: Iterable[_Group]) -> Mapping[str, tuple[SnapshotCard, ...]]:
             found = card.snapshot_card()
             known[card.id] = card_rules.agreed(known[card.id], found) if card.id in known else found
     return {manufacturer: tuple(known.values()) for manufacturer, known in cards.items()}
+
+
+def _partitions(groups: Iterable[_Group]) -> Mapping[str, tuple[SliceUsage, ...]]:
+    """The partitions listed on cards, by manufacturer; there are none of a manufacturer that is not named."""
+    partitions: dict[str, list[SliceUsage]] = {}
+    for group in groups:
+        for card in group.accelerators:
+            found = [partition.slice_usage(card.id) for partition in card.partitions]
+            if found:
+                partitions.setdefault(group.manufacturer, []).extend(found)
+    return {manufacturer: tuple(found) for manufacturer, found in partitions.items()}
 
 
 def _plausible_watts(power_watts: Figure) -> Figure:

@@ -19,6 +19,7 @@ from devicemanager.wire.tolerant import (
     KeyField,
     NameField,
     ReasonField,
+    ReasonsField,
     item_or_none,
     valid_items,
 )
@@ -72,6 +73,31 @@ class _Partition(Document):
             card_id=self.device_id,
             memory_used_mib=used,
             cores_percent=plausibility.percent(self.cores_reason or self.cores_percent),
+            partition_id=self.id,
+            memory_total_mib=total,
+        )
+
+
+class CardPartition(Document):
+    """One partition among the ``partitions`` of a card; what this device manager sends."""
+
+    id: KeyField
+    memory: FigureField = Reason.NOT_REPORTED
+    memory_usage: FigureField = Reason.NOT_REPORTED
+    cores_utilization: FigureField = Reason.NOT_REPORTED
+    absent: ReasonsField = Field(default_factory=dict)
+
+    def slice_usage(self, card_id: str) -> SliceUsage:
+        """The same as a record of ``slices``, of no pod."""
+        total, used = plausible_mib(
+            self.absent.get("memory", self.memory), self.absent.get("memoryUsage", self.memory_usage)
+        )
+        return SliceUsage(
+            pod_uid="",
+            container="",
+            card_id=card_id,
+            memory_used_mib=used,
+            cores_percent=plausibility.percent(self.absent.get("coresUtilization", self.cores_utilization)),
             partition_id=self.id,
             memory_total_mib=total,
         )

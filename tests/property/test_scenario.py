@@ -15,7 +15,16 @@ KEYS = st.sampled_from(
     (
         *("count", "card", "cards", "fail", "manufacturer", "id", "index", "name", "memory_mib", "load", "shape"),
         *("low", "high", "period", "absent", "power", "lost", "hang", "unhealthy", "reason", "every", "at", "for"),
-        *("state", "idle", "full", "power_watts", "temperature_celsius", "memory_used_percent"),
+        *(
+            "state",
+            "idle",
+            "full",
+            "power_watts",
+            "temperature_celsius",
+            "memory_used_percent",
+            "partitions",
+            "profile",
+        ),
     )
 )
 SCALARS = (

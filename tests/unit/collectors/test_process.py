@@ -331,3 +331,87 @@ def test_reasons_are_written_as_their_words() -> None:
         "unhealthy": "gone",
         "unread": {},
     }
+
+
+class Partitioned(Cards):
+    """One healthy card with the partitions given, each with figures, or raising."""
+
+    def __init__(self, *partitions: Card | Exception, answer: Reading | Exception | None = None) -> None:
+        super().__init__(healthy(0) if answer is None else answer)
+        self._partitions = partitions
+        self.read_partitions: list[str | None] = []
+
+    def partitions(self, card: Card) -> Iterator[Card]:
+        for one in self._partitions:
+            if isinstance(one, Exception):
+                raise one
+            yield one
+
+    @override
+    def read(self, card: Card) -> Reading:
+        if card.parent is None:
+            return super().read(card)
+        self.read_partitions.append(card.id)
+        if card.profile == "broken":
+            raise ZeroDivisionError
+        return Reading(card, 4, 2, 50, Reason.REPORTED_ON_PRIMARY, Reason.REPORTED_ON_PRIMARY)
+
+
+def listed(lines: list[dict[str, object]]) -> object:
+    (first,) = (line["reading"] for line in lines[2:3])
+    assert isinstance(first, dict)
+    return [one["id"] for one in first["partitions"]] if "partitions" in first else None
+
+
+class TestPartitions:
+    def test_each_is_announced_and_read_after_its_card(self) -> None:
+        lines = lines_of(Partitioned(Card(0, "P-1", profile="1g.10gb"), Card(0, "P-2")))
+        assert [next(iter(line)) for line in lines] == [
+            *("begin", "card", "reading", "card", "reading", "card", "reading", "end")
+        ]
+        assert listed(lines) == ["P-1", "P-2"]
+        assert lines[3] == {"card": {"index": 0, "parent": "ID-0", "id": "P-1", "profile": "1g.10gb"}}
+        assert lines[-1] == {"end": {"count": 1}}
+
+    def test_one_that_is_skipped_is_listed_and_not_touched(self) -> None:
+        collector = Partitioned(Card(0, "P-1"), Card(0, "P-2"))
+        selection = Selection(skip=frozenset({DeviceKey(id="P-1", parent="ID-0")}))
+        assert listed(lines_of(collector, selection)) == ["P-1", "P-2"]
+        assert collector.read_partitions == ["P-2"]
+
+    def test_one_alone_needs_its_card_and_no_other(self) -> None:
+        collector = Partitioned(Card(0, "P-1"), Card(0, "P-2"))
+        selection = Selection(only=frozenset({DeviceKey(id="P-2", parent="ID-0")}), assumed={0: "ID-0"})
+        lines_of(collector, selection)
+        assert (collector.read_cards, collector.read_partitions) == ([0], ["P-2"])
+
+    def test_one_that_breaks_costs_itself(self, capfd: pytest.CaptureFixture[str]) -> None:
+        lines = lines_of(Partitioned(Card(0, "P-1", profile="broken"), Card(0, "P-2")))
+        readings = [line["reading"] for line in lines if "reading" in line]
+        assert [reading["memory"] for reading in readings if isinstance(reading, dict)] == [
+            *(8, "transient_driver_error", 4)
+        ]
+        assert "ZeroDivisionError" in capfd.readouterr().err
+
+    def test_those_without_an_id_or_with_one_of_two_cannot_be_addressed(self) -> None:
+        assert listed(lines_of(Partitioned(*(Card(0, own) for own in ("P-1", "P-2", "P-1", None))))) == ["P-2"]
+
+    @pytest.mark.parametrize("fault", [CollectorError(CollectorState.FAILED, "not now"), ZeroDivisionError("x")])
+    def test_that_they_cannot_be_told_is_not_that_there_are_none(
+        self, fault: Exception, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        lines = lines_of(Partitioned(Card(0, "P-1"), fault))
+        assert listed(lines) is None
+        assert len(lines) == 4
+        assert capfd.readouterr().err
+        assert listed(lines_of(Partitioned())) == []
+
+    def test_a_card_that_gives_nothing_is_not_asked(self) -> None:
+        lost = Reading.unreadable(Card(0, "ID-0"), Reason.LOST, "gone")
+        for answer in (lost, Reading(Card(0), 8, 4, 50, 40, 1000)):
+            assert listed(lines_of(Partitioned(Card(0, "P-1"), answer=answer))) is None
+
+    def test_a_figure_of_a_partition_refutes_that_the_driver_is_gone(self) -> None:
+        reading = Reading(Card(0, "ID-0"), *(Reason.PARTITIONED,) * 5)
+        suspected = DriverSuspectedError(CollectorState.DRIVER_NOT_LOADED, "so it seems", reading)
+        assert lines_of(Partitioned(Card(0, "P-1"), answer=suspected))[-1] == {"end": {"count": 1}}

@@ -198,3 +198,34 @@ def test_a_card_too_many_is_looked_at_all_the_same() -> None:
     found = problems('count = 1\n[[cards]]\nindex = 4\nload = "high"\n')
     assert "index is 4, but there are 1 cards" in found
     assert "card 4: load must be a table" in found
+
+
+def test_partitions_of_a_card() -> None:
+    text = """
+    [[cards]]
+    partitions = [
+      { profile = "2g.20gb", memory_mib = 19968, load = { shape = "constant", high = 30 } },
+      { id = "SIM-mine", absent = { cores = "unsupported" }, hang = true },
+    ]
+    """
+    first, second = parsed(text).cards[0].partitions
+    assert (first.id, first.profile, first.memory_mib) == ("SIM-0-P0", "2g.20gb", 19968)
+    assert first.load == Load("constant", 5, 30)
+    assert (second.id, second.profile, second.absent) == ("SIM-mine", "1g.10gb", {"cores": Reason.UNSUPPORTED})
+    assert second.hang is not None
+    assert parsed(text).cards[1].partitions == ()
+
+
+@pytest.mark.parametrize(
+    ("partition", "problem"),
+    [
+        ("{ id = 'GPU-1' }", "must begin with SIM-"),
+        ("{ power_watts = { idle = 1, full = 2 } }", "power_watts is unknown"),
+        ("{ absent = { power = 'lost' } }", "power is unknown"),
+        ("{ memory_mib = 0 }", "memory_mib must be"),
+        ("{ id = 'SIM-x' }, { id = 'SIM-x' }", "two partitions have the same id"),
+        (", ".join(["{}"] * 1025), "there are more than 1024 partitions"),
+    ],
+)
+def test_a_mistake_in_a_partition_is_named(partition: str, problem: str) -> None:
+    assert problem in problems(f"[[cards]]\npartitions = [{partition}]\n")

@@ -157,3 +157,31 @@ def test_no_scenario_is_two_cards() -> None:
     collector.open()
     assert [collector.read(card).card.id for card in collector.cards()] == ["SIM-a-0", "SIM-a-1"]
     collector.close()
+
+
+def test_a_partitioned_card_has_no_compute_of_its_own_and_its_partitions_do(simulation: Simulation) -> None:
+    simulation.play("[[cards]]\npartitions = [{ memory_mib = 100 }, { absent = { cores = 'unsupported' } }]\n")
+    first, second = simulation.read()
+    assert first.cores_percent is Reason.PARTITIONED
+    assert isinstance(first.memory_used_bytes, int)
+    assert isinstance(second.cores_percent, int)
+    assert list(simulation.collector.partitions(second.card)) == []
+    partitions = list(simulation.collector.partitions(first.card))
+    assert [(card.key.text, card.index, card.profile) for card in partitions] == [
+        ("SIM-0/SIM-0-P0", 0, "1g.10gb"),
+        ("SIM-0/SIM-0-P1", 0, "1g.10gb"),
+    ]
+    one, other = map(simulation.collector.read, partitions)
+    assert one.memory_total_bytes == 100 << 20
+    assert isinstance(one.cores_percent, int)
+    assert other.cores_percent is Reason.UNSUPPORTED
+    assert one.temperature_celsius is one.power_milliwatts is Reason.REPORTED_ON_PRIMARY
+
+
+def test_a_partition_hangs_and_is_lost_without_its_card(simulation: Simulation) -> None:
+    simulation.play("[[cards]]\npartitions = [{ hang = true }, { lost = true }]\n")
+    card = simulation.read()[0].card
+    hung, lost = simulation.collector.partitions(card)
+    with pytest.raises(HangError):
+        simulation.collector.read(hung)
+    assert simulation.collector.read(lost).memory_used_bytes is Reason.LOST

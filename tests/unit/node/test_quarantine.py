@@ -203,3 +203,10 @@ def test_a_partition_that_fails_leaves_its_card_alone() -> None:
 def test_quarantine_is_bounded() -> None:
     assert quarantined(*range(CARDS_LIMIT)).full
     assert not quarantined(*range(CARDS_LIMIT - 1)).full
+
+
+def test_a_card_that_hangs_before_it_says_who_it_is_has_those_probed_that_it_may_be() -> None:
+    quarantine = quarantined(Card(3, "GPU-3"), 5)
+    quarantine.blame(Card(1), Reason.TIMEOUT, "x", now_s=100.5)
+    due = [device.card for device in quarantine.skipped if device.retry_at_s <= 100.5]
+    assert due == [Card(3, "GPU-3")]

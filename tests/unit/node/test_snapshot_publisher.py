@@ -1,6 +1,6 @@
 """What the ends of ticks and processes come to, on a clock of the test's own."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,11 +10,12 @@ from typing_extensions import override
 
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Sample
-from devicemanager.node.quarantine import Quarantine
+from devicemanager.node.quarantine import PROBATION_SAMPLES, Quarantine
 from devicemanager.node.snapshot_publisher import RunFailure, SnapshotPublisher
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.tick import Tick
 from devicemanager.rules.freshness import is_stale
+from devicemanager.wire.collector_lines import Read
 
 PERIOD_S = 15.0
 
@@ -298,3 +299,109 @@ def test_restarts_are_processes_beyond_the_first() -> None:
     desk.publisher.started(3)
     desk.good(0)
     assert desk.store.snapshot.collector.restarts == 2
+
+
+def line(index: int, card_id: str | None = None) -> Read:
+    return Read(Reading(Card(index, card_id or f"GPU-{index}"), 80 << 30, 1 << 30, 5, 40, 90_000))
+
+
+def test_a_card_at_another_index_shows_that_no_index_means_what_it_did() -> None:
+    desk = Desk()
+    desk.good(0, 1, 2)
+    desk.quarantine.blame(Card(2, "GPU-2"), Reason.TIMEOUT, "x", desk.clock.s)
+    desk.quarantine.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.s)
+    tick = desk.tick()
+    desk.publisher.read(tick, line(1))
+    assert not tick.renumbered
+    desk.publisher.read(tick, line(1, "GPU-0"))
+    assert tick.renumbered
+    assert desk.quarantine.selection.assumed == {}
+    assert [key.text for key in desk.quarantine.selection.skip] == ["GPU-2"]
+
+
+def test_what_hangs_after_a_renumbering_is_skipped_where_it_hung() -> None:
+    """Or each process of the tick would meet it again."""
+    desk = Desk()
+    desk.good(0, 1, 2)
+    tick = desk.tick()
+    desk.publisher.read(tick, line(1, "GPU-0"))
+    desk.quarantine.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.s)
+    desk.publisher.read(tick, line(1, "GPU-0"))
+    assert [key.text for key in desk.quarantine.selection.skip] == ["index:0"]
+
+
+PARTITION = Card(0, "MIG-1", parent="GPU-0", profile="1g.10gb")
+
+
+def partition_read(card: Card = PARTITION) -> Read:
+    board = Reason.REPORTED_ON_PRIMARY
+    return Read(Reading(card, 10 << 30, 1 << 30, 5, board, board))
+
+
+def partitioned(desk: Desk, *reads: Read, partitions: tuple[Card, ...] | None = (PARTITION,)) -> Tick:
+    tick = desk.tick()
+    for read in (replace(line(0), partitions=partitions), *reads):
+        desk.publisher.read(tick, read)
+    return tick
+
+
+def listed(desk: Desk) -> list[tuple[str | None, object]]:
+    return [(one.card.id, one.memory_used_bytes) for one in desk.sample.readings[0].partitions]
+
+
+def test_partitions_are_published_on_their_card() -> None:
+    desk = Desk()
+    desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
+    assert listed(desk) == [("MIG-1", 1 << 30)]
+    desk.publisher.complete(partitioned(desk, partitions=()), 1, ())
+    assert listed(desk) == []
+
+
+def test_a_partition_that_is_left_out_is_listed_with_its_reason() -> None:
+    desk = Desk()
+    desk.quarantine.blame(PARTITION, Reason.TIMEOUT, "x", desk.clock.s)
+    desk.publisher.complete(partitioned(desk), 1, ())
+    assert listed(desk) == [("MIG-1", Reason.TIMEOUT)]
+    assert desk.sample.readings[0].memory_used_bytes == 1 << 30
+
+
+def test_partitions_that_a_card_does_not_tell_are_those_that_it_had() -> None:
+    desk = Desk()
+    desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
+    desk.publisher.complete(partitioned(desk, partitions=None), 1, ())
+    assert listed(desk) == [("MIG-1", Reason.TRANSIENT_DRIVER_ERROR)]
+
+
+def test_partitions_of_a_card_that_does_not_answer_have_its_reason() -> None:
+    desk = Desk()
+    desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
+    tick = desk.tick(1)
+    tick.readings[0] = Reading.unreadable(Card(0, "GPU-0"), Reason.LOST, "gone")
+    desk.publisher.complete(tick, 2, ())
+    assert listed(desk) == [("MIG-1", Reason.LOST)]
+
+
+def test_a_tick_that_fails_before_a_partition_leaves_it_without_figures() -> None:
+    desk = Desk()
+    desk.fail(CollectorState.UNRESPONSIVE, partitioned(desk))
+    assert listed(desk) == [("MIG-1", Reason.TIMEOUT)]
+
+
+def test_figures_of_a_partition_alone_are_a_sample() -> None:
+    desk = Desk()
+    tick = desk.tick()
+    card = Reading(Card(0, "GPU-0"), *(Reason.TRANSIENT_DRIVER_ERROR,) * 5, unhealthy_reason=None)
+    for read in (Read(card, (PARTITION,)), partition_read()):
+        desk.publisher.read(tick, read)
+    desk.publisher.complete(tick, 1, ())
+    assert listed(desk) == [("MIG-1", 1 << 30)]
+
+
+def test_a_partition_recovers_after_a_few_samples() -> None:
+    desk = Desk()
+    desk.quarantine.blame(PARTITION, Reason.TIMEOUT, "x", desk.clock.s)
+    assert desk.quarantine.probed(desk.quarantine.skipped[0], PARTITION)
+    for _ in range(PROBATION_SAMPLES):
+        desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
+    (event,) = [entry for entry in desk.capture.entries if entry["event"] == "device_recovered"]
+    assert (event["id"], event["parent"]) == ("MIG-1", "GPU-0")
