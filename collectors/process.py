@@ -8,7 +8,6 @@ library before ``open()``.
 Without ``--fd`` the lines go to standard output, and ``--once`` prints one sample for a person.
 """
 
-import argparse
 import ctypes
 import os
 import select
@@ -22,12 +21,12 @@ from itertools import islice
 from typing import Final, NoReturn
 
 from collectors import registry, text
+from collectors.arguments import parser
 from collectors.contract import EXIT_CODES, Collector, DriverSuspectedError, PartitionCollector
 from collectors.pacing import next_due_s
 from devicemanager import streams
 from devicemanager.errors import CollectorError, SettingsError, excerpt
-from devicemanager.model.accelerator import Card, CollectorState, DeviceKey, Reading, Reason
-from devicemanager.rules.duration import parse_duration
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
 from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.rules.selection import Selection
 from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Read, encode
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     streams.open_missing()
     streams.replace_what_cannot_be_encoded()
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         channel = _private_channel(options.fd)
     except OSError as error:
@@ -85,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except CollectorError as error:
         return _report(error, emit, for_a_person=for_a_person)
-    except Exception as error:  # noqa: BLE001 - the top of the process: a broken collector is a verdict
+    except Exception as error:  # noqa: BLE001 - the top of the process: a broken collector is a state
         _print_traceback()
         detail = f"the collector raised {type(error).__name__}: {excerpt(str(error))}"
         return _report(CollectorError(CollectorState.FAILED, detail), emit, for_a_person=for_a_person)
@@ -100,7 +99,7 @@ def _hello(name: str, collector: Collector) -> bytes:
 
 
 def sample(collector: Collector, selection: Selection, emit: Emit) -> None:
-    """One round over all devices: announced, read, written, closed.
+    """One sample of all devices: announced, read, written, closed.
 
     A device's reading and the announcement of the next one leave in one write: that halves how often the reader
     wakes.
@@ -266,55 +265,3 @@ def _end_with_parent(channel: int, *, started_by_supervisor: bool) -> None:
 
 def _leave() -> NoReturn:
     os._exit(0)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m collectors",
-        description="Sample one manufacturer's accelerators and write one JSON line a card.",
-    )
-    parser.add_argument("name", metavar="NAME", help="manufacturer, as devicemanager serve --manufacturer takes it")
-    parser.add_argument("--period", type=_period_s, default=15.0, help="between samples, 15s or in seconds (15s)")
-    parser.add_argument("--once", action="store_true", help="one sample; without --fd, printed for a person")
-    for flag, what in (("--only", "touch this device alone"), ("--skip", "never touch this device")):
-        spelled = "index:<n>, <id>, or <id of the card>/<id of the partition>"
-        parser.add_argument(flag, action="append", type=_key, default=[], metavar="KEY", help=f"{what}: {spelled}")
-    parser.add_argument(
-        "--assume",
-        action="append",
-        type=_assumption,
-        default=[],
-        metavar="INDEX=ID",
-        help="take the card at this index for the one with this id until it is read",
-    )
-    parser.add_argument("--fd", type=int, help="descriptor to write to, inherited (standard output)")
-    parser.add_argument("--scenario", metavar="FILE", help="what simulated cards do: docs/simulated.md")
-    return parser
-
-
-def _key(written: str) -> DeviceKey:
-    try:
-        return DeviceKey.parse(written)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _assumption(written: str) -> tuple[int, str]:
-    index, _, card_id = written.partition("=")
-    if not (index.isascii() and index.isdigit() and card_id):
-        raise argparse.ArgumentTypeError("must be <index>=<id>")
-    return int(index), card_id
-
-
-def _period_s(written: str) -> float:
-    """Any period above 0: benches and tests go far below what the settings of the device manager allow."""
-    try:
-        period_s = float(written)
-    except ValueError:
-        try:
-            period_s = parse_duration(written)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-    if not 0 < period_s <= 86_400:
-        raise argparse.ArgumentTypeError("must be above 0 and at most a day")
-    return period_s

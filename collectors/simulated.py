@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from collectors.scenario import Scenario, SimulatedCard, default_scenario, read_scenario
+from collectors.scenario import default_scenario, read_scenario
+from collectors.scenario_values import Scenario, SimulatedCard
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, Figure, Reading, Reason
 

@@ -1,4 +1,4 @@
-"""How a collector process is started: for which cards, how patiently it is heard, and how many may be stuck.
+"""How a collector process is started: for which devices, within which deadlines, and how many may be stuck.
 
 A process that is stuck in the kernel outlives SIGKILL, so killed ones are counted: past a limit, none is started.
 """

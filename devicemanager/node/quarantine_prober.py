@@ -113,8 +113,10 @@ class QuarantineProber:
 
     def _end(self, device: QuarantinedDevice, card: Card | None) -> None:
         """A probe has read this, or nothing where no such device is counted any more."""
-        answered = self._quarantine.probed(device, card)
-        self._log.info("device_readmitted" if answered else "device_released", **device.log_keys)
+        if self._quarantine.probed(device, card):
+            self._log.info("device_readmitted", **device.log_keys)
+        else:
+            self._log.info("device_released", **device.log_keys)
         self.readmitted.set()
 
 

@@ -83,7 +83,7 @@ def progress_check(last_progress_monotonic_s: Callable[[], float], limit_s: floa
 
 
 def collector_check(store: SnapshotStore) -> Check:
-    """Fails until there is any verdict on the hardware; a bad one is a verdict too."""
+    """Fails while the collector is starting; any other state is ready, also a bad one."""
 
     def problem() -> str | None:
         starting = store.snapshot.collector.state is CollectorState.STARTING
@@ -111,7 +111,7 @@ def build_app(
         live: Checks of ``/livez`` and its alias ``/healthz``.
         ready: Checks of ``/readyz``.
         clock: Ages the snapshot.
-        log: Where changes of a probe's verdict are said, and who was refused.
+        log: Where changes of a probe are logged, and who was refused.
     """
     guard = _Guard(access, RateLimitedLog(log, clock.monotonic), clock)
     app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_unrouted(guard(_not_found))])

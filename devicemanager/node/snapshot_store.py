@@ -73,7 +73,7 @@ class SnapshotStore:
 
         Args:
             sample: The newer sample.
-            status: The verdict that goes with it; ``ok`` if not given, since the time at which ``ok`` began.
+            status: The status that goes with it; ``ok`` if not given, since the time at which ``ok`` began.
         """
         if status is None:
             current = self.snapshot.collector
@@ -82,7 +82,7 @@ class SnapshotStore:
         self._swap(replace(self.snapshot, sample=sample, collector=status))
 
     def report(self, status: CollectorStatus) -> None:
-        """Replace the verdict and keep the sample, which ages. A verdict that says nothing new changes nothing."""
+        """Replace the status and keep the sample, which ages. A status that says nothing new changes nothing."""
         if status != self.snapshot.collector:
             self._swap(replace(self.snapshot, collector=status))
 

@@ -1,4 +1,4 @@
-"""The verdict on a collector over time: since when it holds, and what of its changes is worth a line in the log."""
+"""The state of a collector over time: since when it holds, and which of its changes are logged."""
 
 from typing import Final
 
@@ -8,21 +8,21 @@ from devicemanager.clock import Clock
 from devicemanager.model.accelerator import CollectorState, CollectorStatus
 
 BURST: Final = 4
-"""Lines that may be said at once: a failure, the recovery, and both once more."""
+"""Lines that may be logged at once: a failure, the recovery, and both once more."""
 
 LINE_EVERY_S: Final = 60.0
-"""A collector that fails and recovers on every tick says so once a minute after that, not twice a tick."""
+"""A collector that fails and recovers on every tick is logged once a minute after that, not twice a tick."""
 
 
 class StatusTracker:
-    """The latest verdict, and its log."""
+    """The latest status, and its log."""
 
     def __init__(self, clock: Clock, log: FilteringBoundLogger) -> None:
         """Begin with ``starting``."""
         self._clock = clock
         self._log = log
-        self._said = CollectorState.STARTING
-        self._unsaid = 0
+        self._logged = CollectorState.STARTING
+        self._not_logged = 0
         self._lines = float(BURST)
         self._counted_s = clock.monotonic()
         self.status = CollectorStatus(CollectorState.STARTING, clock.now())
@@ -30,7 +30,7 @@ class StatusTracker:
         self.restarts = 0
 
     def update(self, state: CollectorState, detail: str | None = None) -> CollectorStatus:
-        """The verdict with the counts as they are now; asked for at every tick.
+        """The status with the counts as they are now; called at every tick.
 
         A change of state is logged. One that comes too soon after others is held back, and if it still holds when
         a line may be written again, it is logged then: the last line is never wrong for long.
@@ -38,10 +38,10 @@ class StatusTracker:
         changed = state is not self.status.state
         since = self._clock.now() if changed else self.status.since
         self.status = CollectorStatus(state, since, detail, self.consecutive_failures, self.restarts)
-        if state is not self._said and self._line_is_due():
-            self._say()
+        if state is not self._logged and self._line_is_due():
+            self._write()
         elif changed:
-            self._unsaid += 1
+            self._not_logged += 1
         return self.status
 
     def _line_is_due(self) -> bool:
@@ -53,11 +53,11 @@ class StatusTracker:
         self._lines -= 1
         return True
 
-    def _say(self) -> None:
+    def _write(self) -> None:
         state, detail = self.status.state, self.status.detail
         more: dict[str, object] = {} if detail is None else {"detail": detail}
-        if self._unsaid:
-            more["changes_not_logged"] = self._unsaid
-        say = self._log.info if state in (CollectorState.OK, CollectorState.NO_DEVICES) else self._log.warning
-        say("collector_state_changed", state=state.value, previous=self._said.value, **more)
-        self._said, self._unsaid = state, 0
+        if self._not_logged:
+            more["changes_not_logged"] = self._not_logged
+        write = self._log.info if state in (CollectorState.OK, CollectorState.NO_DEVICES) else self._log.warning
+        write("collector_state_changed", state=state.value, previous=self._logged.value, **more)
+        self._logged, self._not_logged = state, 0

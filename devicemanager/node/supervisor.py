@@ -41,14 +41,14 @@ def _no_addresses() -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorOptions:
-    """What to supervise, and how patiently.
+    """What to supervise, and within which deadlines.
 
     Attributes:
         manufacturer: The only one that the process may speak for.
         period_s: Seconds between samples, above 0.
         command: Starts the collector process; ``--period``, ``--fd``, ``--skip`` and ``--only`` are added.
         card_deadline_s: For reading one card; None chooses by the period (``deadlines.card_deadline_s``).
-        open_deadline_s: From the start of a process to its first word.
+        open_deadline_s: From the start of a process to its first line.
         first_touch_s: For the first figure of a card in a process, as far as ``open_deadline_s`` reaches.
         node_name: The Kubernetes node, for the log.
         bus_addresses: Where the bus has cards of this manufacturer; asked only when a card cannot say who it is.

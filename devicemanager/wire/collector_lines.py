@@ -175,7 +175,7 @@ def decode(raw: bytes) -> Line:
             library, fault = _one_line(more.get("libraryName")), _one_line(more.get("libraryFault"))
             return Hello(excerpt(manufacturer), library, fault)
         case {"failed": {"state": str(state), "detail": str(detail)}}:
-            return Failed(_verdict(state), excerpt(detail))
+            return Failed(_state(state), excerpt(detail))
         case _:
             raise DocumentError(f"line: of no known kind: {excerpt(raw.decode(), 80)!r}")
 
@@ -284,10 +284,10 @@ def _unhealthy_reason(value: object) -> str | None:
     return _one_line(value) or "the collector gives no readable reason"
 
 
-def _verdict(state: str) -> CollectorState:
-    """A verdict that a failing process may give of itself; any other word is a failure without a better name."""
+def _state(word: str) -> CollectorState:
+    """A state that a failing process may be in by its own account; any other word is ``failed``."""
     try:
-        verdict = CollectorState(state)
+        state = CollectorState(word)
     except ValueError:
         return CollectorState.FAILED
-    return CollectorState.FAILED if verdict in (CollectorState.OK, CollectorState.STARTING) else verdict
+    return CollectorState.FAILED if state in (CollectorState.OK, CollectorState.STARTING) else state

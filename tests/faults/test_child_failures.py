@@ -168,7 +168,7 @@ async def test_a_pipe_kept_open_by_others_does_not_hide_a_crash(supervise: Super
 
 
 @pytest.mark.asyncio
-async def test_noise_reaches_neither_the_lines_nor_memory(supervise: Supervise) -> None:
+async def test_standard_error_reaches_neither_the_lines_nor_memory(supervise: Supervise) -> None:
     async with supervise("Noise") as run:
         for sample in await run.samples(3):
             assert answering(sample) == list(range(8))

@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.scenario import Load, Span, Window, parse_scenario
+from collectors.scenario import parse_scenario
+from collectors.scenario_values import Load, Span, Window
 from collectors.simulated import SimulatedCollector
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Reason

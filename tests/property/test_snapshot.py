@@ -41,6 +41,7 @@ CARD_KEYS = [
     "memoryUsage",
     "memoryUtilization",
     "coresUtilization",
+    "partitions",
     "temperature",
     "powerUsage",
     "unhealthy",

@@ -5,7 +5,7 @@ import pytest
 from devicemanager.node.deadlines import Deadlines, Phase, card_deadline_s
 
 
-def test_each_phase_has_its_patience() -> None:
+def test_each_phase_has_its_deadline() -> None:
     deadlines = Deadlines(open_s=10.0, card_s=0.5, period_s=15.0)
     assert deadlines.deadline_s(Phase.OPENING) == 10.0
     assert deadlines.deadline_s(Phase.COUNTING) == 0.5

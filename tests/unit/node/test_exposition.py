@@ -141,7 +141,7 @@ def test_names_with_quotes_and_newlines_survive(
     assert labels["name"] == 'a "card"\n\\x'
 
 
-def test_the_verdict_is_counted(exposition: Exposition, store: SnapshotStore, clock: SetClock) -> None:
+def test_the_state_is_counted(exposition: Exposition, store: SnapshotStore, clock: SetClock) -> None:
     publish(store, clock, READING)
     store.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), consecutive_failures=4, restarts=2))
     found = series(exposition)

@@ -82,7 +82,9 @@ def sample(clock: SetClock, used: int = 1) -> Sample:
 
 @pytest.mark.asyncio
 class TestSnapshot:
-    async def test_the_bytes_are_the_holders(self, start: Start, store: SnapshotStore, clock: SetClock) -> None:
+    async def test_the_bytes_are_those_of_the_store(
+        self, start: Start, store: SnapshotStore, clock: SetClock
+    ) -> None:
         store.publish(sample(clock))
         async with (await start()).get(PATH) as response:
             assert response.status == 200
@@ -207,7 +209,7 @@ class TestProbes:
         assert statuses == [200, 200, 500]
 
     @pytest.mark.parametrize("state", [state for state in CollectorState if state is not CollectorState.STARTING])
-    async def test_any_verdict_is_ready(
+    async def test_any_state_but_starting_is_ready(
         self, start: Start, store: SnapshotStore, clock: SetClock, state: CollectorState
     ) -> None:
         asking = await start()

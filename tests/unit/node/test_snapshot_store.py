@@ -59,7 +59,7 @@ def test_ok_keeps_the_time_at_which_it_began() -> None:
     assert store.snapshot.collector.since == began
 
 
-def test_a_verdict_keeps_the_sample_and_changes_the_tag() -> None:
+def test_a_status_keeps_the_sample_and_changes_the_tag() -> None:
     clock = SetClock()
     store = SnapshotStore("nvidia", 15.0, None, clock)
     store.publish(sample(clock))
@@ -70,7 +70,7 @@ def test_a_verdict_keeps_the_sample_and_changes_the_tag() -> None:
     assert json.loads(store.document.body)["collector"]["state"] == "unresponsive"
 
 
-def test_a_verdict_that_says_nothing_new_changes_nothing() -> None:
+def test_a_status_that_says_nothing_new_changes_nothing() -> None:
     clock = SetClock()
     store = SnapshotStore("nvidia", 15.0, None, clock)
     status = CollectorStatus(CollectorState.LIBRARY_MISSING, clock.now(), "libnvidia-ml.so.1")

@@ -51,11 +51,11 @@ def test_the_librarys_order_is_kept_whatever_order_they_came_in() -> None:
     ]
 
 
-def test_a_suspect_that_was_read_after_all_is_read() -> None:
+def test_a_quarantined_card_that_was_read_after_all_is_read() -> None:
     assert sample([read(0), read(1)], [hung(1)], count=2) == [("GPU-0", 5), ("GPU-1", 5)]
 
 
-def test_a_suspect_that_is_no_longer_counted_is_lost_under_its_id() -> None:
+def test_a_quarantined_card_that_is_no_longer_counted_is_lost_under_its_id() -> None:
     assert sample([read(0)], [hung(1)], count=1, known_=known(0, 1)) == [("GPU-0", 5), ("GPU-1", Reason.LOST)]
 
 
