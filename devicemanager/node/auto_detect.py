@@ -48,7 +48,7 @@ class AutoDetectSupervisor:
         self._supervise = supervise
         self._store = store
         self._clock = clock
-        self._tracker = StatusTracker(clock, log or structlog.get_logger())
+        self._tracker = StatusTracker(store, clock, log or structlog.get_logger())
         self._every_s = every_s
         self._due_s = clock.monotonic()
         self._supervisor: Supervisor | None = None
@@ -84,5 +84,4 @@ class AutoDetectSupervisor:
             await asyncio.sleep(self._every_s)
 
     def _report(self, state: CollectorState, why: str) -> None:
-        detail = f"{why}; looked at again every {format_duration(self._every_s)}"
-        self._store.report(self._tracker.update(state, detail))
+        self._tracker.update(state, f"{why}; looked at again every {format_duration(self._every_s)}")

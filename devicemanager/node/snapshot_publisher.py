@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Reason, Sample
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Sample
 from devicemanager.node.quarantine import Quarantine
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.status import StatusTracker
@@ -47,11 +47,10 @@ class SnapshotPublisher:
     ) -> None:
         """Begin before the first tick."""
         self._period_s = period_s
-        self._store = store
         self._quarantine = quarantine
         self._clock = clock
         self._log = log
-        self._tracker = StatusTracker(clock, log)
+        self._tracker = StatusTracker(store, clock, log)
         self._known: tuple[Card, ...] = ()
         self._partitions: Mapping[str, tuple[Card, ...]] = {}
         self._count: int | None = None
@@ -88,13 +87,13 @@ class SnapshotPublisher:
         if sample_rules.succeeded(tick.devices):
             self._failures = self._tracker.consecutive_failures = 0
             self._none_since_s = None
-            self._publish(tick, self._tracker.update(CollectorState.OK), count, addresses, LOST)
+            self._publish(tick, CollectorState.OK, None, count, addresses, LOST)
             for device in self._quarantine.answered(reading.card for reading in tick.devices):
                 self._log.info("device_recovered", **device.log_keys)
         else:
             self._readable_since_s = None
             self._tracker.consecutive_failures += 1
-            self._store.report(self._none_answered(tick, count))
+            self._tracker.update(*self._none_answered(tick, count))
 
     def fail(self, failure: RunFailure, unfinished: Tick | None, addresses: Sequence[str]) -> None:
         """A process has failed, perhaps within a tick. What it had read until then may be a sample too."""
@@ -107,16 +106,15 @@ class SnapshotPublisher:
             return
         self._none_since_s = None
         self._tracker.consecutive_failures += 1
-        status = self._tracker.update(failure.state, failure.detail)
         if unfinished is not None:
             overdue = failure.state is CollectorState.UNRESPONSIVE
             reason = Reason.TIMEOUT if overdue else Reason.TRANSIENT_DRIVER_ERROR
             fault = f"the collector failed before it came to this card: {failure.detail}"
-            self._publish(unfinished, status, None, addresses, Unreached(reason, fault))
+            self._publish(unfinished, failure.state, failure.detail, None, addresses, Unreached(reason, fault))
             return
         if self._failures > 1:
             self._readable_since_s = None
-        self._store.report(status)
+        self._tracker.update(failure.state, failure.detail)
 
     def delay_s(self) -> float:
         """How long to wait after a failure: by the rule, and where cards can be read, until their next tick."""
@@ -131,7 +129,8 @@ class SnapshotPublisher:
     def _publish(
         self,
         tick: Tick,
-        status: CollectorStatus,
+        state: CollectorState,
+        detail: str | None,
         count: int | None,
         addresses: Sequence[str],
         unreached: Unreached,
@@ -157,23 +156,24 @@ class SnapshotPublisher:
         self._known = remember(readings)
         self._order = listing.order if count is not None else _still(self._order, listing.order)
         duration_s = self._clock.monotonic() - tick.started_monotonic_s
-        self._store.publish(Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings), status)
+        sample = Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings)
+        self._tracker.update(state, detail, sample)
         self._log.debug("sample_published", cards=len(readings), answered=len(tick.readings), duration_s=duration_s)
 
     def _quarantined(self) -> tuple[Reading, ...]:
         """How cards in quarantine are listed."""
         return tuple(reading for reading in self._quarantine.readings if reading.card.parent is None)
 
-    def _none_answered(self, tick: Tick, count: int) -> CollectorStatus:
+    def _none_answered(self, tick: Tick, count: int) -> tuple[CollectorState, str]:
         if tick.readings:
             others = [reading for reading in self._quarantined() if reading.card.index not in tick.readings]
             state, why = sample_rules.why_not((*tick.readings.values(), *others))
-            return self._tracker.update(state, f"none of {count} cards gives a figure: {why}")
+            return state, f"none of {count} cards gives a figure: {why}"
         skipped = [device for device in self._quarantine.skipped if device.card.parent is None]
         timeouts = sum(device.reason is Reason.TIMEOUT for device in skipped)
         state = CollectorState.UNRESPONSIVE if timeouts else CollectorState.CRASHED
         how = f"{timeouts} did not answer in time" if timeouts else "the collector crashed on each"
-        return self._tracker.update(state, f"none of {count} cards can be read: {how}")
+        return state, f"none of {count} cards can be read: {how}"
 
     def _no_devices(self, detail: str, tick: Tick | None) -> None:
         """No card is counted. Where some were seen before, that is believed only after a while: drivers restart."""
@@ -184,17 +184,16 @@ class SnapshotPublisher:
             self._tracker.consecutive_failures += 1
             had = f"{detail}, though there were {self._count or len(self._known)}"
             doubt = f"{had}; believed after {STALE_AFTER_PERIODS} periods"
-            self._store.report(self._tracker.update(self._tracker.status.state, doubt))
+            self._tracker.update(self._tracker.status.state, doubt)
             return
         self._known, self._count, self._order, self._readable_since_s = (), None, NO_ORDER, None
         self._partitions = {}
         self._quarantine.clear()
         self._tracker.consecutive_failures = 0
-        status = self._tracker.update(CollectorState.NO_DEVICES, detail)
         began_s, began_at = (
             (now_s, self._clock.now()) if tick is None else (tick.started_monotonic_s, tick.started_at)
         )
-        self._store.publish(Sample(began_at, began_s, now_s - began_s, ()), status)
+        self._tracker.update(CollectorState.NO_DEVICES, detail, Sample(began_at, began_s, now_s - began_s, ()))
 
 
 def _still(order: Mapping[int, str], seen: Mapping[int, str]) -> Mapping[int, str]:

@@ -5,7 +5,8 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import CollectorState, CollectorStatus
+from devicemanager.model.accelerator import CollectorState, CollectorStatus, Sample
+from devicemanager.node.snapshot_store import SnapshotStore
 
 BURST: Final = 4
 """Lines that may be logged at once: a failure, the recovery, and both once more."""
@@ -15,34 +16,39 @@ LINE_EVERY_S: Final = 60.0
 
 
 class StatusTracker:
-    """The latest status, and its log."""
+    """Keeps the status in a store up to date, and logs its changes."""
 
-    def __init__(self, clock: Clock, log: FilteringBoundLogger) -> None:
-        """Begin with ``starting``."""
+    def __init__(self, store: SnapshotStore, clock: Clock, log: FilteringBoundLogger) -> None:
+        """Begin with the status that the store holds."""
+        self._store = store
         self._clock = clock
         self._log = log
-        self._logged = CollectorState.STARTING
+        self._logged = self.status.state
         self._not_logged = 0
         self._lines = float(BURST)
         self._counted_s = clock.monotonic()
-        self.status = CollectorStatus(CollectorState.STARTING, clock.now())
         self.consecutive_failures = 0
         self.restarts = 0
 
-    def update(self, state: CollectorState, detail: str | None = None) -> CollectorStatus:
-        """The status with the counts as they are now; called at every tick.
+    @property
+    def status(self) -> CollectorStatus:
+        """As it is in the store."""
+        return self._store.snapshot.collector
+
+    def update(self, state: CollectorState, detail: str | None = None, sample: Sample | None = None) -> None:
+        """Put the status into the store, with the counts as they are now; called at every tick.
 
         A change of state is logged. One that comes too soon after others is held back, and if it still holds when
         a line may be written again, it is logged then: the last line is never wrong for long.
         """
         changed = state is not self.status.state
         since = self._clock.now() if changed else self.status.since
-        self.status = CollectorStatus(state, since, detail, self.consecutive_failures, self.restarts)
+        status = CollectorStatus(state, since, detail, self.consecutive_failures, self.restarts)
+        self._store.update(status, sample)
         if state is not self._logged and self._line_is_due():
             self._write()
         elif changed:
             self._not_logged += 1
-        return self.status
 
     def _line_is_due(self) -> bool:
         now_s = self._clock.monotonic()

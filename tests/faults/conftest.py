@@ -32,13 +32,8 @@ class WatchedStore(SnapshotStore):
         self._wake = asyncio.Event()
 
     @override
-    def publish(self, sample: Sample, status: CollectorStatus | None = None) -> None:
-        super().publish(sample, status)
-        self._remember()
-
-    @override
-    def report(self, status: CollectorStatus) -> None:
-        super().report(status)
+    def update(self, status: CollectorStatus, sample: Sample | None = None) -> None:
+        super().update(status, sample)
         self._remember()
 
     def _remember(self) -> None:

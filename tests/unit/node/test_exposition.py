@@ -50,7 +50,9 @@ def exposition(store: SnapshotStore, clock: SetClock) -> Exposition:
 
 
 def publish(store: SnapshotStore, clock: SetClock, *readings: Reading) -> None:
-    store.publish(Sample(clock.now(), clock.monotonic(), 0.0125, readings))
+    store.update(
+        CollectorStatus(CollectorState.OK, clock.now()), Sample(clock.now(), clock.monotonic(), 0.0125, readings)
+    )
 
 
 def series(exposition: Exposition) -> dict[str, list[tuple[Mapping[str, str], float]]]:
@@ -143,7 +145,7 @@ def test_names_with_quotes_and_newlines_survive(
 
 def test_the_state_is_counted(exposition: Exposition, store: SnapshotStore, clock: SetClock) -> None:
     publish(store, clock, READING)
-    store.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), consecutive_failures=4, restarts=2))
+    store.update(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), consecutive_failures=4, restarts=2))
     found = series(exposition)
 
     assert found["devicemanager_collector_consecutive_failures"][0][1] == 4
@@ -172,7 +174,7 @@ def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
         clock.monotonic_s += 1
     assert (ages, len(kept)) == ([0.0, 1.0, 2.0], 1)
 
-    store.report(CollectorStatus(CollectorState.CRASHED, clock.now()))
+    store.update(CollectorStatus(CollectorState.CRASHED, clock.now()))
     states = {labels["state"]: value for labels, value in series(exposition)["devicemanager_collector_state"]}
     assert states["crashed"] == 1
 

@@ -17,6 +17,8 @@ from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check
 from tests.tls_peers import Logged, SetClock, authority, cas, client, connected, server_identity
 
+OK = CollectorStatus(CollectorState.OK, datetime(2026, 8, 12, tzinfo=UTC))
+
 ANYONE = ClientPolicy(certificate_required=False)
 PATH = "/monitor/snapshot"
 
@@ -85,7 +87,7 @@ class TestSnapshot:
     async def test_the_bytes_are_those_of_the_store(
         self, start: Start, store: SnapshotStore, clock: SetClock
     ) -> None:
-        store.publish(sample(clock))
+        store.update(OK, sample(clock))
         async with (await start()).get(PATH) as response:
             assert response.status == 200
             assert response.headers["Content-Type"] == "application/json"
@@ -102,7 +104,7 @@ class TestSnapshot:
     async def test_the_age_counts_whole_seconds_from_the_start_of_the_reading(
         self, start: Start, store: SnapshotStore, clock: SetClock
     ) -> None:
-        store.publish(sample(clock))
+        store.update(OK, sample(clock))
         asking = await start()
         ages = []
         for elapsed in (0.0, 0.9, 0.2, 60.0):
@@ -121,7 +123,7 @@ class TestSnapshot:
     async def test_a_current_copy_is_not_sent_again(
         self, start: Start, store: SnapshotStore, clock: SetClock, wanted: str
     ) -> None:
-        store.publish(sample(clock))
+        store.update(OK, sample(clock))
         clock.monotonic_s += 3
         headers = {"If-None-Match": wanted.format(etag=store.document.etag)}
         async with (await start()).get(PATH, headers=headers) as response:
@@ -134,7 +136,7 @@ class TestSnapshot:
     async def test_a_list_may_come_in_several_headers(
         self, start: Start, store: SnapshotStore, clock: SetClock
     ) -> None:
-        store.publish(sample(clock))
+        store.update(OK, sample(clock))
         headers = [("If-None-Match", '"other"'), ("If-None-Match", store.document.etag)]
         async with (await start()).get(PATH, headers=headers) as response:
             assert response.status == 304
@@ -151,9 +153,9 @@ class TestSnapshot:
         seen = []
         changes: tuple[Callable[[], None], ...] = (
             lambda: None,
-            lambda: store.publish(sample(clock, used=1)),
-            lambda: store.publish(sample(clock, used=2)),
-            lambda: store.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now())),
+            lambda: store.update(OK, sample(clock, used=1)),
+            lambda: store.update(OK, sample(clock, used=2)),
+            lambda: store.update(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now())),
         )
         for change in changes:
             change()
@@ -163,7 +165,7 @@ class TestSnapshot:
         assert len({tag for tag, _ in seen}) == len({body for _, body in seen}) == 4
 
     async def test_head_has_the_headers_of_get(self, start: Start, store: SnapshotStore, clock: SetClock) -> None:
-        store.publish(sample(clock))
+        store.update(OK, sample(clock))
         asking = await start()
         async with asking.head(PATH) as head, asking.get(PATH) as full:
             assert await head.read() == b""
@@ -216,7 +218,7 @@ class TestProbes:
         async with asking.get("/readyz?verbose") as response:
             assert response.status == 500
             assert "[-]collector failed: reason withheld" in await response.text()
-        store.report(CollectorStatus(state, clock.now()))
+        store.update(CollectorStatus(state, clock.now()))
         async with asking.get("/readyz") as response:
             assert (response.status, await response.text()) == (200, "ok")
 

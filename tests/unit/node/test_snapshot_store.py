@@ -1,7 +1,7 @@
 """One snapshot, one reference, one encoding per change."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from typing_extensions import override
 
@@ -23,6 +23,9 @@ class SetClock(Clock):
         return 0.0
 
 
+OK = CollectorStatus(CollectorState.OK, datetime(2026, 8, 12, tzinfo=UTC))
+
+
 def sample(clock: Clock, started_s: float = 100.0) -> Sample:
     card = Reading.unreadable(Card(0, "GPU-1"), Reason.LOST, "code 15")
     return Sample(clock.now(), started_s, 0.1, (card,))
@@ -41,7 +44,7 @@ def test_a_sample_replaces_snapshot_bytes_tag_and_version_together() -> None:
     clock = SetClock()
     store = SnapshotStore("nvidia", 15.0, None, clock)
     before = store.document
-    store.publish(sample(clock))
+    store.update(OK, sample(clock))
     assert store.version == 1
     assert store.snapshot.collector.state is CollectorState.OK
     assert store.document.etag != before.etag
@@ -49,22 +52,12 @@ def test_a_sample_replaces_snapshot_bytes_tag_and_version_together() -> None:
     assert store.document is store.document
 
 
-def test_ok_keeps_the_time_at_which_it_began() -> None:
-    clock = SetClock()
-    store = SnapshotStore("nvidia", 15.0, None, clock)
-    store.publish(sample(clock))
-    began = clock.wall
-    clock.wall += timedelta(seconds=15)
-    store.publish(sample(clock))
-    assert store.snapshot.collector.since == began
-
-
 def test_a_status_keeps_the_sample_and_changes_the_tag() -> None:
     clock = SetClock()
     store = SnapshotStore("nvidia", 15.0, None, clock)
-    store.publish(sample(clock))
+    store.update(OK, sample(clock))
     held, tag = store.snapshot.sample, store.document.etag
-    store.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), "no card answers", 1))
+    store.update(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), "no card answers", 1))
     assert store.snapshot.sample is held
     assert store.document.etag != tag
     assert json.loads(store.document.body)["collector"]["state"] == "unresponsive"
@@ -74,9 +67,9 @@ def test_a_status_that_says_nothing_new_changes_nothing() -> None:
     clock = SetClock()
     store = SnapshotStore("nvidia", 15.0, None, clock)
     status = CollectorStatus(CollectorState.LIBRARY_MISSING, clock.now(), "libnvidia-ml.so.1")
-    store.report(status)
+    store.update(status)
     document, version = store.document, store.version
-    store.report(status)
+    store.update(status)
     assert store.document is document
     assert store.version == version
 
@@ -84,6 +77,6 @@ def test_a_status_that_says_nothing_new_changes_nothing() -> None:
 def test_age_counts_from_the_beginning_of_the_reading_and_is_never_negative() -> None:
     clock = SetClock()
     store = SnapshotStore("nvidia", 15.0, None, clock)
-    store.publish(sample(clock, started_s=100.0))
+    store.update(OK, sample(clock, started_s=100.0))
     assert store.age_s(107.9) == 7
     assert store.age_s(99.0) == 0
