@@ -91,7 +91,7 @@ class Quarantine:
             self._doubt(card, now_s)
         retry_at_s = now_s + backoff.delay_s(failures, self._period_s, readable=False)
         device = QuarantinedDevice(card, reason, fault, failures, now_s, retry_at_s)
-        self._devices[card.key] = device
+        self._put(device)
         return device
 
     def postpone(self, device: QuarantinedDevice, now_s: float) -> None:
@@ -230,7 +230,12 @@ class Quarantine:
         if card.id is not None:
             del self._devices[device.card.key]
             device.card, device.located = card, True
-            self._devices[card.key] = device
+            self._put(device)
+
+    def _put(self, device: QuarantinedDevice) -> None:
+        if device.card.parent is None:  # a card that was met at this index and is not identified is this one
+            self._devices.pop(DeviceKey(index=device.card.index), None)
+        self._devices[device.card.key] = device
 
     def _locate_partitions(self, card: Card) -> None:
         for device in self._devices.values():

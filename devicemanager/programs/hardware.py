@@ -96,7 +96,7 @@ def _conflicts(choose: Callable[[CollectingSettings], object], settings: Collect
 def supervised(
     settings: CollectingSettings, period_s: float
 ) -> tuple[SnapshotStore, Supervisor | AutoDetectSupervisor]:
-    """The holder and the supervisor of a server; one that waits for a card where there is none yet."""
+    """The store and the supervisor of a server; one that waits for a card where there is none yet."""
     clock = SystemClock()
     name = found(settings)
     holder = SnapshotStore(name or AUTO, period_s, settings.node_name, clock)

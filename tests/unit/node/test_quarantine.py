@@ -210,3 +210,14 @@ def test_a_card_that_hangs_before_it_says_who_it_is_has_those_probed_that_it_may
     quarantine.blame(Card(1), Reason.TIMEOUT, "x", now_s=100.5)
     due = [device.card for device in quarantine.skipped if device.retry_at_s <= 100.5]
     assert due == [Card(3, "GPU-3")]
+
+
+def test_a_card_that_was_met_under_another_key_is_in_quarantine_once() -> None:
+    quarantine = quarantined(Card(3, "GPU-3"))
+    quarantine.renumbered()
+    quarantine.blame(Card(0), Reason.TIMEOUT, "somebody", now_s=100.0)
+    (unknown,) = [device for device in quarantine.skipped if device.card.id is None]
+    assert quarantine.probed(unknown, Card(0, "GPU-3"))
+    assert quarantine.skipped == ()
+    quarantine.blame(Card(0, "GPU-3"), Reason.TIMEOUT, "again", now_s=200.0)
+    assert [device.card for device in quarantine.skipped] == [Card(0, "GPU-3")]
