@@ -218,6 +218,6 @@ def test_a_card_that_was_met_under_another_key_is_in_quarantine_once() -> None:
     quarantine.blame(Card(0), Reason.TIMEOUT, "somebody", now_s=100.0)
     (unknown,) = [device for device in quarantine.skipped if device.card.id is None]
     assert quarantine.probed(unknown, Card(0, "GPU-3"))
-    assert quarantine.skipped == ()
+    assert quarantine.selection == Selection()
     quarantine.blame(Card(0, "GPU-3"), Reason.TIMEOUT, "again", now_s=200.0)
     assert [device.card for device in quarantine.skipped] == [Card(0, "GPU-3")]
