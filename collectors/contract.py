@@ -12,7 +12,7 @@ from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading
 
 ENTRY_POINT_GROUP: Final = "devicemanager.collectors"
-"""Third parties register a class implementing :class:`Collector` (no constructor arguments) under this group."""
+"""Third parties register what makes a :class:`Collector`, without arguments, under this group."""
 
 EXIT_CODES: Final = {
     CollectorState.FAILED: 1,

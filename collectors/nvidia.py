@@ -1,170 +1,198 @@
-"""NVIDIA cards through NVML and its own Python binding, ``nvidia-ml-py``.
+"""NVIDIA cards through NVML and its own Python binding, ``nvidia-ml-py``: calls, units and health checks.
 
-Every figure is read on its own and is a value or a reason. Handles are looked up once and kept, because a lookup
-opens the card; a handle is dropped with the card that it led to, and looked up again at the next tick, so that a
-card comes back by itself. Codes are explained by :mod:`collectors.nvml_codes`.
+What is done with failures is in :mod:`collectors.base` and :mod:`collectors.device`, what codes mean in
+:mod:`collectors.nvml_codes`.
 """
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from collectors import nvidia_binding, nvidia_figures, nvidia_health, nvml_codes
-from collectors.contract import DriverSuspectedError
-from collectors.nvidia_card import CardFaultError, NvidiaCard
-from devicemanager.errors import CollectorError
-from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
-from devicemanager.rules import plausibility
+from collectors import nvidia_binding, nvml_codes
+from collectors.base import LibraryCollector
+from collectors.device import CallNames, Device, Health
+from collectors.nvidia_gpm import GpmBuffers, GpmUtilization
+from devicemanager.model.reasons import Reason
 
-UNKNOWN_STRIKES: Final = 3
-"""Ticks in a row for which a card must answer nothing but UNKNOWN (999) before it counts as lost."""
+ECC: Final = "ecc"
+REMAPPED_ROWS: Final = "remapped_rows"
 
-_NO_FAULT: Final = frozenset({Reason.UNSUPPORTED, Reason.PARTITIONED, Reason.REPORTED_ON_PRIMARY})
-"""Reasons for which a card in good health may have no figure at all."""
+_GPU_SENSOR: Final = 0
+_UNCORRECTED, _VOLATILE, _DRAM = 1, 0, 2
+_COUNT_LIMIT: Final = 1 << 32
+
+_CLOCK_REDUCTIONS: Final = (
+    "gpu_idle",
+    "applications_clocks_setting",
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal_slowdown",
+    "hw_thermal_slowdown",
+    "hw_power_brake_slowdown",
+    "display_clocks_setting",
+    "board_limit",
+    "reliability",
+)
+"""The bits of the library's mask from the lowest, in the words of ``nvidia-smi``."""
 
 
-class NvidiaCollector:
-    """All cards that one NVML session counts.
+def collector() -> LibraryCollector:
+    """The collector of this maker, not opened yet."""
+    return LibraryCollector(NvidiaLibrary())
 
-    Attributes:
-        library: Which Python binding was found, once it is opened.
-        library_fault: What is unusual about it, if anything.
+
+class NvidiaLibrary:
+    """NVML: a :class:`collectors.device.VendorLibrary`.
 
     Args:
         monotonic_s: Seconds that never go back.
     """
 
+    codes = nvml_codes.CODES
+    call_names = CallNames("nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex")
+
     def __init__(self, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self.library: str | None = None
-        self.library_fault: str | None = None
+        self.found: str | None = None
+        self.found_fault: str | None = None
         self._monotonic_s = monotonic_s
         self._nvml: Any = None
-        self._cards: list[NvidiaCard] = []
-        self._count = 0
-        self._tick = 0
+        self._gpm_buffers: defaultdict[int, GpmBuffers] = defaultdict(GpmBuffers)
 
     def open(self) -> None:
         binding = nvidia_binding.load()
-        self.library, self.library_fault = binding.name, binding.fault
+        self.found, self.found_fault = binding.name, binding.fault
         self._nvml = binding.module
-        self._of_the_library("nvmlInit", self._nvml.nvmlInit)
-
-    def cards(self) -> Iterator[Card]:
-        self._tick += 1
-        count = self._of_the_library("nvmlDeviceGetCount", self._nvml.nvmlDeviceGetCount)
-        if count > plausibility.CARDS_LIMIT:
-            raise CollectorError(CollectorState.FAILED, f"nvmlDeviceGetCount answered {count} cards")
-        if count != self._count:
-            self._renumber(count)
-        return iter([card.identity for card in self._cards[:count]])
-
-    def read(self, card: Card) -> Reading:
-        known = self._cards[card.index]
-        known.begin(self._tick)
-        try:
-            if known.handle is None and (refused := self._look_up(known)) is not None:
-                return refused
-            identity = known.identify()
-            figures = nvidia_figures.read(known, self._monotonic_s)
-            health = nvidia_health.read(known, figures)
-        except CardFaultError as fault:
-            reading = Reading.unreadable(known.identity, fault.reason, fault.what)
-            known.drop_handle()
-            return reading
-        reading = Reading(
-            identity,
-            figures.memory_total_bytes,
-            figures.memory_used_bytes,
-            figures.cores_percent,
-            figures.temperature_celsius,
-            figures.power_milliwatts,
-            health.reason,
-            health.unread,
-        )
-        if not reading.answered:
-            return self._without_figures(known, reading)
-        known.strikes = 0
-        return reading
+        self._nvml.nvmlInit()
 
     def close(self) -> None:
-        with contextlib.suppress(self._nvml.NVMLError):  # what was read stays true, and the process ends anyway
-            self._nvml.nvmlShutdown()
+        self._nvml.nvmlShutdown()
 
-    def _of_the_library(self, name: str, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except self._nvml.NVMLError as error:
-            raise nvml_codes.verdict(error.value, name) from None  # never printed, so never stringified
+    def code_of(self, error: Exception) -> int | None:
+        """An error is never turned into text: for a code that the binding does not know, that calls the library."""
+        if isinstance(error, self._nvml.NVMLError):
+            return int(error.value)
+        # Raised for symbols that a library of another release lacks; older bindings do not know it.
+        mismatch = getattr(self._nvml, "NVMLLibraryMismatchError", ())
+        return nvml_codes.FUNCTION_NOT_FOUND if isinstance(error, mismatch) else None
 
-    def _renumber(self, count: int) -> None:
-        """Another count may mean other cards behind the same indices: nothing known of them holds any more."""
-        for known in self._cards:
-            known.drop_handle()
-            known.strikes = 0
-        self._cards.extend(NvidiaCard(index, self._nvml) for index in range(len(self._cards), count))
-        self._count = count
+    def count(self) -> int:
+        return int(self._nvml.nvmlDeviceGetCount())
 
-    def _look_up(self, known: NvidiaCard) -> Reading | None:
-        """Find the card behind an index; its reading if it cannot be had.
+    def handle(self, index: int) -> Any:
+        return self._nvml.nvmlDeviceGetHandleByIndex(index)
 
-        Raises:
-            DriverSuspectedError: Perhaps none can.
+    def release(self, handle: Any) -> None:
+        """A handle is a pointer into the library, which keeps it until it is shut down."""
+
+    def uuid(self, handle: Any) -> Any:
+        return self._nvml.nvmlDeviceGetUUID(handle)
+
+    def name(self, handle: Any) -> Any:
+        return self._nvml.nvmlDeviceGetName(handle)
+
+    def pci_address(self, handle: Any) -> Any:
+        return self._nvml.nvmlDeviceGetPciInfo(handle).busId
+
+    def figures(self, device: Device) -> Mapping[str, Any]:
+        nvml = self._nvml
+        # The older call counts the driver's reserve as used.
+        memory = device.query(
+            "memory",
+            lambda handle: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2),
+            lambda handle: nvml.nvmlDeviceGetMemoryInfo(handle),
+            keep=True,
+        )
+        total, used = (memory, memory) if isinstance(memory, Reason) else (memory.total, memory.used)
+        utilization = self._utilization(device)
+        # The call with a version replaces one that is going away; drivers before it know only the other.
+        temperature = device.query(
+            "temperature",
+            lambda handle: nvml.nvmlDeviceGetTemperatureV(handle, _GPU_SENSOR),
+            lambda handle: nvml.nvmlDeviceGetTemperature(handle, _GPU_SENSOR),
+        )
+        return {
+            "memory_total": total,
+            "memory_used": used,
+            "compute_utilization": utilization,
+            "temperature": temperature,
+            "power_usage": device.query("power", lambda handle: nvml.nvmlDeviceGetPowerUsage(handle)),
+            "power_limit": device.query("power_limit", lambda handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
+            "clock_reduction_reasons": self._clock_reductions(device),
+        }
+
+    def _clock_reductions(self, device: Device) -> Any:
+        """Names of the bits that are set; drivers before 530 know only the older call.
+
+        A bit that has no name here is a reason all the same: ``other``.
         """
-        call = "nvmlDeviceGetHandleByIndex"
-        try:
-            known.handle = self._nvml.nvmlDeviceGetHandleByIndex(known.index)
-        except self._nvml.NVMLError as error:
-            code = error.value
-        else:
-            return None
-        if code == nvml_codes.UNKNOWN:
-            return self._strike(known, known.identity)
-        reason = nvml_codes.reason(code)
-        if reason is Reason.UNSUPPORTED:  # of a handle, INVALID_ARGUMENT says that the index went out of range
-            reason = Reason.TRANSIENT_DRIVER_ERROR
-        what = "lost" if reason is Reason.LOST else "cannot be opened"
-        reading = Reading.unreadable(known.identity, reason, f"{what}: {nvml_codes.named(code)}")
-        if nvml_codes.blames_driver(code):
-            verdict = nvml_codes.verdict(code, call)
-            raise DriverSuspectedError(verdict.state, verdict.detail, reading)
-        return reading
+        nvml = self._nvml
+        mask = device.query(
+            "clock_reductions",
+            lambda handle: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
+            lambda handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        )
+        if not isinstance(mask, int):
+            return mask
+        names = [name for bit, name in enumerate(_CLOCK_REDUCTIONS) if mask >> bit & 1]
+        return [*names, "other"] if mask >> len(_CLOCK_REDUCTIONS) else names
 
-    def _without_figures(self, known: NvidiaCard, reading: Reading) -> Reading:
-        """A card that was asked for everything and gave no figure: because it has none, or by some fault.
+    def _utilization(self, device: Device) -> Any:
+        """The parent of a partitioned card has no utilization of its own. A pending change of mode is none yet."""
+        nvml = self._nvml
+        gpm = self._gpm(device)
+        percent = device.query(
+            "utilization",
+            lambda handle: gpm.percent(nvml, handle) if gpm else None,
+            lambda handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+        )
+        if not isinstance(percent, Reason):
+            # GPM may answer with what is no number around a reset; a comparison with that is false.
+            return int(percent) if 0 <= percent <= 100 else Reason.INVALID_DATA
+        mode = device.ask("mig", lambda handle: nvml.nvmlDeviceGetMigMode(handle))
+        if not isinstance(mode, Reason) and mode[0] == 1:
+            return device.excuse("utilization", Reason.PARTITIONED)
+        return percent
 
-        Raises:
-            DriverSuspectedError: By the driver's, as far as this card can tell.
-        """
-        for call, code in known.codes.items():
-            if nvml_codes.blames_driver(code):
-                verdict = nvml_codes.verdict(code, f"card {known.index}: {call}")
-                raise DriverSuspectedError(verdict.state, verdict.detail, reading)
-        faults = set(reading.figures) - _NO_FAULT
-        if nvml_codes.UNKNOWN in known.codes.values() and faults == {Reason.TRANSIENT_DRIVER_ERROR}:
-            return self._strike(known, reading.card)
-        anonymous = reading.card == Card(known.index)
-        if not faults and not anonymous:
-            return reading
-        codes = sorted(known.codes.values(), key=lambda code: nvml_codes.reason(code) is Reason.UNSUPPORTED)
-        why = f": {nvml_codes.named(codes[0])}" if codes else ""
-        if anonymous:  # whatever this handle led to, it leads to no card now
-            known.drop_handle()
-        return replace(reading, unhealthy_reason=f"no figure can be read{why}")
+    def _gpm(self, device: Device) -> GpmUtilization | None:
+        """None where the card does not support it, or has not said yet whether it does."""
+        if "gpm" not in device.kept:
+            support = device.ask("gpm_support", lambda handle: self._nvml.nvmlGpmQueryDeviceSupport(handle))
+            if isinstance(support, Reason) and support is not Reason.UNSUPPORTED:
+                return None
+            supported = support is not Reason.UNSUPPORTED and support.isSupportedDevice
+            buffers = self._gpm_buffers[device.index]
+            device.kept["gpm"] = GpmUtilization(buffers, self._monotonic_s) if supported else None
+        gpm: GpmUtilization | None = device.kept["gpm"]
+        return gpm
 
-    def _strike(self, known: NvidiaCard, card: Card) -> Reading:
-        """A card that gives nothing but UNKNOWN, whether or not it says who it is: soon lost.
+    def health(self, device: Device) -> Health:
+        nvml = self._nvml
+        errors = device.query(
+            ECC, lambda handle: nvml.nvmlDeviceGetMemoryErrorCounter(handle, _UNCORRECTED, _VOLATILE, _DRAM)
+        )
+        if not isinstance(errors, Reason) and not 0 <= errors < _COUNT_LIMIT:
+            errors = Reason.INVALID_DATA
+        rows = device.query(REMAPPED_ROWS, lambda handle: nvml.nvmlDeviceGetRemappedRows(handle))
+        decides = errors if isinstance(rows, Reason) and rows is not Reason.TRANSIENT_DRIVER_ERROR else rows
+        if decides is not Reason.TRANSIENT_DRIVER_ERROR:  # else what it last said stays
+            device.kept["memory_faults"] = _memory_faults(errors, rows)
+        unread = {ECC: errors} if isinstance(errors, Reason) else {}
+        if isinstance(rows, Reason) and rows is not Reason.UNSUPPORTED:  # cards before Ampere have no such rows
+            unread[REMAPPED_ROWS] = rows
+        return Health(device.kept.get("memory_faults", ()), unread)
 
-        Raises:
-            DriverSuspectedError: If all cards do so, it is the driver.
-        """
-        known.strikes += 1
-        known.drop_handle()
-        lost = known.strikes >= UNKNOWN_STRIKES
-        reason = Reason.LOST if lost else Reason.TRANSIENT_DRIVER_ERROR
-        said = nvml_codes.named(nvml_codes.UNKNOWN)
-        reading = Reading.unreadable(card, reason, f"{'lost: ' if lost else ''}answers {said}")
-        if self._count > 1:
-            raise DriverSuspectedError(CollectorState.FAILED, f"every card answers {said}", reading)
-        return reading
+
+def _memory_faults(errors: Any, rows: Any) -> list[str]:
+    """What is wrong with the memory.
+
+    Where the card remaps rows, an error after which no remapping is pending or has failed was contained: it is a
+    count, and the card goes on working. Where the card does not say, any error since the driver was loaded counts.
+    """
+    if isinstance(rows, Reason):
+        uncontained = not isinstance(errors, Reason) and errors > 0
+        return [f"{errors} uncorrected ECC errors in device memory"] if uncontained else []
+    _, _, pending, failed = rows
+    faults = ["the remapping of a row of device memory failed"] if failed else []
+    return [*faults, "a row of device memory waits to be remapped, by a reset"] if pending else faults

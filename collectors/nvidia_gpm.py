@@ -13,23 +13,42 @@ LEAST_INTERVAL_S: Final = 0.11
 _SM_UTIL: Final = 2
 
 
+class GpmBuffers:
+    """Two samples and a request on the library's heap, allocated when they are first needed and never freed.
+
+    They belong to no card, so whatever card comes to an index uses those of the one before.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[Any] = []
+        self.request: Any = None
+
+    def allocate(self, nvml: Any) -> None:
+        """Allocate once. May raise the library's errors."""
+        if self.samples:
+            return
+        request = nvml.c_nvmlGpmMetricsGet_t()
+        request.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        request.numMetrics = 1
+        request.metrics[0].metricId = _SM_UTIL
+        self.request = request
+        first = nvml.nvmlGpmSampleAlloc()
+        self.samples = [first, nvml.nvmlGpmSampleAlloc()]
+
+
 class GpmUtilization:
-    """The two samples of one card.
+    """The average of one card, from tick to tick.
 
     Args:
+        buffers: Used by no other card meanwhile.
         monotonic_s: Seconds that never go back.
     """
 
-    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+    def __init__(self, buffers: GpmBuffers, monotonic_s: Callable[[], float]) -> None:
+        self._buffers = buffers
         self._monotonic_s = monotonic_s
-        self._samples: list[Any] = []
         self._taken_s: float | None = None
         self._percent: float | None = None
-        self._request: Any = None
-
-    def forget(self) -> None:
-        """Start over with a new handle. The buffers belong to no card and are kept."""
-        self._taken_s = self._percent = None
 
     def percent(self, nvml: Any, handle: Any) -> float | None:
         """The average since the earlier call, in percent; None while there is only one sample.
@@ -47,12 +66,11 @@ class GpmUtilization:
         now_s = self._monotonic_s()
         if self._taken_s is not None and now_s - self._taken_s < LEAST_INTERVAL_S:
             return self._percent
-        if not self._samples:
-            self._allocate(nvml)
-        earlier, later = self._samples
+        self._buffers.allocate(nvml)
+        earlier, later = self._buffers.samples
         nvml.nvmlGpmSampleGet(handle, later)
         had_earlier = self._taken_s is not None
-        self._samples.reverse()
+        self._buffers.samples.reverse()
         self._taken_s = now_s
         self._percent = None  # an answer of an older pair must not outlive a failure of this one
         if had_earlier:
@@ -60,7 +78,7 @@ class GpmUtilization:
         return self._percent
 
     def _between(self, nvml: Any, earlier: Any, later: Any) -> float:
-        request = self._request
+        request = self._buffers.request
         request.sample1 = earlier
         request.sample2 = later
         nvml.nvmlGpmMetricsGet(request)
@@ -68,13 +86,3 @@ class GpmUtilization:
         if metric.nvmlReturn:
             raise nvml.NVMLError(metric.nvmlReturn)
         return float(metric.value)
-
-    def _allocate(self, nvml: Any) -> None:
-        """Two buffers on the library's heap, for the life of this process."""
-        request = nvml.c_nvmlGpmMetricsGet_t()
-        request.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        request.numMetrics = 1
-        request.metrics[0].metricId = _SM_UTIL
-        self._request = request
-        first = nvml.nvmlGpmSampleAlloc()
-        self._samples = [first, nvml.nvmlGpmSampleAlloc()]

@@ -1,17 +1,12 @@
-"""What the return codes of NVML, and of libraries built like it, say about a figure, a card or a driver.
-
-An error of the Python binding is never turned into text: for a code that it does not know, that calls the library
-again, which after a loss may not come back. The names here are NVML's own.
-"""
+"""The return codes of NVML, and of libraries built like it. The names are NVML's own."""
 
 from typing import Final
 
-from devicemanager.errors import CollectorError
-from devicemanager.model.accelerator import CollectorState, Reason
+from collectors.codes import ErrorCodes, Fault
+from devicemanager.model.accelerator import CollectorState
 
-CORRUPTED_INFOROM: Final = 14
-UNKNOWN: Final = 999
-"""The ambiguous one: of a figure, of a card or of the driver, depending on how many say it and how often."""
+FUNCTION_NOT_FOUND: Final = 13
+"""What the library's loader says of a function that a library of another release lacks."""
 
 _NAMES: Final = {
     1: "UNINITIALIZED",
@@ -47,52 +42,20 @@ _NAMES: Final = {
     999: "UNKNOWN",
 }
 
-_OF_THE_DRIVER: Final = frozenset({1, 9, 12, 18})
-_OF_A_LOST_CARD: Final = frozenset({8, 11, 15, 16, 28})
-
-_OF_A_MOMENT: Final = frozenset({19, 21, 27})
-"""In use, no data yet, not ready yet: what a card in good health says too, and perhaps for long."""
-
-_REASONS: Final = {
-    **dict.fromkeys((2, 3, 13, 22, 24, 25, 26), Reason.UNSUPPORTED),
-    **dict.fromkeys((4, 17), Reason.PERMISSION),
-    **dict.fromkeys(_OF_A_LOST_CARD, Reason.LOST),
-}
-
-_STATES: Final = {
-    4: CollectorState.NO_PERMISSION,
-    9: CollectorState.DRIVER_NOT_LOADED,
-    12: CollectorState.LIBRARY_MISSING,
-    17: CollectorState.NO_PERMISSION,
-    18: CollectorState.VERSION_MISMATCH,
-}
-
-
-def named(code: int) -> str:
-    """The code as a person can look it up: ``GPU_IS_LOST (15)``."""
-    return f"{_NAMES.get(code, 'code')} ({code})"
-
-
-def blames_driver(code: int) -> bool:
-    """Whether the whole library or driver is unusable, whichever card was asked."""
-    return code in _OF_THE_DRIVER
-
-
-def blames_card(code: int) -> bool:
-    """Whether the card is gone or needs a reset, whichever figure was asked for."""
-    return code in _OF_A_LOST_CARD
-
-
-def passes(code: int) -> bool:
-    """Whether a card in good health may return this code for as long as it likes."""
-    return code in _OF_A_MOMENT
-
-
-def reason(code: int) -> Reason:
-    """Why a figure is absent when its call returned this code. Codes without a class of their own may pass."""
-    return _REASONS.get(code, Reason.TRANSIENT_DRIVER_ERROR)
-
-
-def verdict(code: int, call: str) -> CollectorError:
-    """What to say of the library as a whole when ``call`` returned this code."""
-    return CollectorError(_STATES.get(code, CollectorState.FAILED), f"{call} answered {named(code)}")
+CODES: Final = ErrorCodes(
+    names=_NAMES,
+    faults={
+        **dict.fromkeys((2, 3, 13, 22, 24, 25, 26), Fault.UNSUPPORTED),
+        **dict.fromkeys((4, 17), Fault.PERMISSION),
+        **dict.fromkeys((19, 21, 27), Fault.BUSY),
+        14: Fault.DEGRADED,
+        **dict.fromkeys((8, 11, 15, 16, 28), Fault.LOST),
+        **dict.fromkeys((1, 9, 12, 18), Fault.DRIVER),
+        999: Fault.AMBIGUOUS,
+    },
+    states={
+        9: CollectorState.DRIVER_NOT_LOADED,
+        12: CollectorState.LIBRARY_MISSING,
+        18: CollectorState.VERSION_MISMATCH,
+    },
+)

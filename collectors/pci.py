@@ -1,7 +1,7 @@
 """Which accelerators are on the PCI bus, told from ``/sys`` alone.
 
-A hint that a manufacturer's collector should run, and the addresses for cards whose library cannot name them; never
-a verdict on health. Reading needs no privilege.
+A hint that a manufacturer's collector should run, and the addresses for cards whose library cannot name them. It
+says nothing of their health. Reading needs no privilege.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,14 +12,8 @@ from typing import Final
 from collectors.pci_address import normalise
 from collectors.registry import MANUFACTURERS
 
-_ACCELERATOR_CLASSES: Final = frozenset({"03", "0b", "12"})
-"""Display controller, processor, processing accelerator: all that cards have been seen to call themselves."""
-
 _DISPLAY: Final = "03"
 _ENCRYPTION: Final = "1080"
-_AMD: Final = "1002"
-_NOT_FOR: Final = {"19e5": frozenset({_DISPLAY})}
-"""Vendor -> classes that are not its accelerators: every Kunpeng server has a Huawei VGA device in its iBMC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +55,7 @@ def scan(sys_root: Path = Path("/sys")) -> tuple[PciDevice, ...]:
     Args:
         sys_root: Where the host's ``/sys`` is.
     """
-    vendors = {one.pci_vendor_id for one in MANUFACTURERS.values() if one.pci_vendor_id}
+    vendors = {one.pci_vendor_id: one for one in MANUFACTURERS.values() if one.pci_vendor_id}
     functions = sorted(_functions(sys_root / "bus" / "pci" / "devices"))
     classes = {address: class_code for address, _, class_code, _ in functions}
     return tuple(
@@ -71,11 +65,13 @@ def scan(sys_root: Path = Path("/sys")) -> tuple[PciDevice, ...]:
             device=_identifier(path / "device") or "0000",
             class_code=class_code,
             driver=_link_name(path / "driver"),
-            integrated=vendor == _AMD and class_code.startswith(_DISPLAY) and _in_processor(address, classes),
+            integrated=vendors[vendor].pci_integrated
+            and class_code.startswith(_DISPLAY)
+            and _in_processor(address, classes),
             virtual_function=(path / "physfn").exists(),
         )
         for address, vendor, class_code, path in functions
-        if vendor in vendors and _may_be_accelerator(vendor, class_code)
+        if vendor in vendors and class_code[:2] in vendors[vendor].pci_classes
     )
 
 
@@ -109,16 +105,11 @@ def _functions(folder: Path) -> Iterator[tuple[str, str, str, Path]]:
             yield address, vendor, class_code, path
 
 
-def _may_be_accelerator(vendor: str, class_code: str) -> bool:
-    kind = class_code[:2]
-    return kind in _ACCELERATOR_CLASSES and kind not in _NOT_FOR.get(vendor, ())
-
-
 def _in_processor(address: str, classes: dict[str, str]) -> bool:
-    """Whether an AMD display function belongs to the processor.
+    """Whether a display function belongs to the processor.
 
-    Its package then carries the processor's security co-processor, which no graphics card has. MI300A, an APU that
-    is sold as an accelerator, calls itself class 12 and never gets here.
+    Its package then carries the processor's security co-processor, which no graphics card has. AMD's MI300A, an APU
+    that is sold as an accelerator, calls itself class 12 and never gets here.
     """
     package = address.rpartition(".")[0] + "."
     return any(other.startswith(package) and code.startswith(_ENCRYPTION) for other, code in classes.items())

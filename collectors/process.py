@@ -152,7 +152,7 @@ def _reads(
         reading, error = _read(collector, card)
         partitions = _partitions(collector, reading)  # still announced: to find them touches the card
         gone = gone or error
-        refuted = refuted or (error is None and (reading.answered or set(reading.figures) != {Reason.LOST}))
+        refuted = refuted or (error is None and (reading.answered or set(reading.figures.reasons) != {Reason.LOST}))
         yield Read(reading, partitions)
         for partition in partitions or ():
             if partition in selection:

@@ -4,21 +4,20 @@ The format is documented in ``docs/simulated.md``. Everything here is pure but :
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from collectors.scenario_table import Table
-from collectors.scenario_values import SAYS_SO, Load, Scenario, SimulatedCard, Span, Window
+from collectors.scenario_values import SAYS_SO, SPANS, Load, Scenario, SimulatedCard, Span, Window
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.figures import BY_NAME, FIGURES, FigureSpec, Scope
 from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
+from devicemanager.rules.units import on_wire
 
-PARTITION_FIGURES: Final = ("memory", "memoryUsed", "cores")
+_PARTITION_FIGURES: Final = tuple(spec for spec in FIGURES if spec.scope is Scope.SHARE)
 """Figures that a partition has of its own."""
-
-FIGURES: Final = ("memory", "memoryUsed", "cores", "temperature", "power")
-"""Figures that a scenario can make absent, spelled as on the collector's lines."""
 
 _FAILURES: Final = (
     CollectorState.LIBRARY_MISSING,
@@ -115,26 +114,30 @@ def _card(table: Table, manufacturer: str, index: int) -> SimulatedCard:
     suffix = manufacturer.partition("-")[2]
     identity = _identity(table, f"SIM-{suffix}-{index}" if suffix else f"SIM-{index}")
     table.integer("index", index, 0, CARDS_LIMIT - 1)
-    absent, unhealthy = table.child("absent"), table.child("unhealthy")
+    absent, unhealthy, clocks = (table.child(key) for key in ("absent", "unhealthy", "clock_reduction"))
     default = SimulatedCard(identity)
     card = SimulatedCard(
         id=identity,
         name=table.text("name", default.name),
         memory_mib=table.integer("memory_mib", default.memory_mib, 1, 1 << 30),
         memory_used_percent=_span(table.child("memory_used_percent"), default.memory_used_percent, 100),
-        temperature_celsius=_span(table.child("temperature_celsius"), default.temperature_celsius, 150),
-        power_watts=_span(table.child("power_watts"), default.power_watts, 10_000),
+        spans={
+            name: _span(table.child(key), span, on_wire(BY_NAME[name], BY_NAME[name].quantity.highest))
+            for name, (key, span) in SPANS.items()
+        },
         load=_load(table.child("load"), default.load),
         absent=_absent(absent, FIGURES),
         lost=_window_of(table, "lost"),
         hang=_window_of(table, "hang"),
         unhealthy=_window(unhealthy) if table.has("unhealthy") else None,
         unhealthy_reason=unhealthy.text("reason", SAYS_SO),
+        clock_reduction=_window(clocks) if table.has("clock_reduction") else None,
+        clock_reduction_reasons=clocks.names("reasons"),
         partitions=tuple(
             _partition(own, f"{identity}-P{place}") for place, own in enumerate(table.children("partitions"))
         ),
     )
-    for part in (absent, unhealthy, table):
+    for part in (absent, unhealthy, clocks, table):
         part.finish()
     return card
 
@@ -147,7 +150,7 @@ def _partition(table: Table, default_id: str) -> SimulatedCard:
         memory_mib=table.integer("memory_mib", 9_856, 1, 1 << 30),
         memory_used_percent=_span(table.child("memory_used_percent"), default.memory_used_percent, 100),
         load=_load(table.child("load"), default.load),
-        absent=_absent(absent, PARTITION_FIGURES),
+        absent=_absent(absent, _PARTITION_FIGURES),
         lost=_window_of(table, "lost"),
         hang=_window_of(table, "hang"),
         profile=table.text("profile", "1g.10gb"),
@@ -164,8 +167,10 @@ def _identity(table: Table, default: str) -> str:
     return identity
 
 
-def _absent(table: Table, figures: Sequence[str]) -> dict[str, Reason]:
-    return {key: table.word(key, tuple(Reason), Reason.UNSUPPORTED) for key in figures if table.has(key)}
+def _absent(table: Table, figures: Iterable[FigureSpec]) -> dict[str, Reason]:
+    """By name of the figure; the table spells them as on the collector's lines."""
+    keys = ((spec.name, spec.line_key) for spec in figures if spec.line_key is not None)
+    return {name: table.word(key, tuple(Reason), Reason.UNSUPPORTED) for name, key in keys if table.has(key)}
 
 
 def _load(table: Table, default: Load) -> Load:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from devicemanager.model.reasons import Reason
+from devicemanager.rules import plausibility
 from devicemanager.rules.duration import parse_duration
 
 _Word = TypeVar("_Word", bound=str)
@@ -61,6 +63,14 @@ class Table:
             return float(value)
         self.problem(key, f"must be a number of {lowest:g}..{highest:g}")
         return default
+
+    def names(self, key: str) -> tuple[str, ...]:
+        """A list of names, as figures have them; empty where it is missing."""
+        value = plausibility.names(self._take(key, []))
+        if isinstance(value, Reason):
+            self.problem(key, "must be a list of different names of lower-case letters, digits and _")
+            return ()
+        return value
 
     def seconds(self, key: str, default: float) -> float:
         """A duration such as ``90s`` or ``1m30s``, in seconds."""

@@ -76,25 +76,39 @@ class Span:
         return self.idle + (self.full - self.idle) * load_percent / 100
 
 
+SPANS: Final[Mapping[str, tuple[str, Span]]] = {
+    "temperature": ("temperature_celsius", Span(32, 74)),
+    "power_usage": ("power_watts", Span(65, 640)),
+    "power_limit": ("power_limit_watts", Span(700, 700)),
+}
+"""Figure that follows the load -> its key in the file, and between what it lies; in the unit of the snapshot."""
+
+
 @dataclass(frozen=True, slots=True)
 class SimulatedCard:
     """One card of a scenario, or one partition of a card, which has ``profile`` and no temperature or power.
 
-    Units are in the names; absences, faults and windows are as the file gives them.
+    Units are in the names; faults and windows are as the file gives them.
+
+    Attributes:
+        spans: By name of the figure, in the unit of the snapshot.
+        absent: Name of the figure -> reason.
+        clock_reduction_reasons: Why the clocks are lower while ``clock_reduction`` covers the time.
     """
 
     id: str
     name: str = "Simulated Accelerator 80GB"
     memory_mib: int = 81_920
     memory_used_percent: Span = Span(2, 90)
-    temperature_celsius: Span = Span(32, 74)
-    power_watts: Span = Span(65, 640)
+    spans: Mapping[str, Span] = field(default_factory=lambda: {name: span for name, (_, span) in SPANS.items()})
     load: Load = Load()
     absent: Mapping[str, Reason] = field(default_factory=dict)
     lost: Window | None = None
     hang: Window | None = None
     unhealthy: Window | None = None
     unhealthy_reason: str = SAYS_SO
+    clock_reduction: Window | None = None
+    clock_reduction_reasons: tuple[str, ...] = ()
     profile: str | None = None
     partitions: tuple["SimulatedCard", ...] = ()
 

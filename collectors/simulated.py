@@ -14,11 +14,18 @@ from typing import Final
 from collectors.scenario import default_scenario, read_scenario
 from collectors.scenario_values import Scenario, SimulatedCard
 from devicemanager.errors import CollectorError
-from devicemanager.model.accelerator import Card, Figure, Reading, Reason
+from devicemanager.model.accelerator import Card, Reading, Reason
+from devicemanager.model.figures import BY_NAME, FIGURES, Scope
+from devicemanager.rules import plausibility
 
 _BYTES_PER_MIB: Final = 1 << 20
 _GOLDEN: Final = 0.618034
 """Successive multiples of it, modulo 1, spread evenly: neighbouring cards are never in step."""
+
+_REPORTED_ON_PRIMARY: Final = {
+    spec.name: Reason.REPORTED_ON_PRIMARY for spec in FIGURES if spec.scope is Scope.BOARD
+}
+"""Of a partition."""
 
 
 def _wall_clock_s() -> float:
@@ -114,34 +121,30 @@ def _partition_reading(device: Card, simulated: SimulatedCard, now_s: float) -> 
     load = simulated.load.at(now_s, sum(map(ord, simulated.id)) * _GOLDEN % 1.0)
     total = simulated.memory_mib * _BYTES_PER_MIB
 
-    def figure(key: str, value: float) -> Figure:
-        return simulated.absent.get(key, int(value))
-
-    return Reading(
-        device,
-        memory_total_bytes=figure("memory", total),
-        memory_used_bytes=figure("memoryUsed", total * simulated.memory_used_percent.at(load) / 100),
-        cores_percent=figure("cores", load),
-        temperature_celsius=Reason.REPORTED_ON_PRIMARY,
-        power_milliwatts=Reason.REPORTED_ON_PRIMARY,
-    )
+    values: dict[str, object] = {
+        "memory_total": total,
+        "memory_used": int(total * simulated.memory_used_percent.at(load) / 100),
+        "compute_utilization": int(load),
+    }
+    return Reading(device, plausibility.reading({**_REPORTED_ON_PRIMARY, **values, **simulated.absent}))
 
 
 def _reading(index: int, card: SimulatedCard, now_s: float) -> Reading:
     load = card.load.at(now_s, index * _GOLDEN % 1.0)
-    total = card.memory_mib * _BYTES_PER_MIB
     unhealthy = card.unhealthy is not None and card.unhealthy.covers(now_s)
-    absent = {"cores": Reason.PARTITIONED, **card.absent} if card.partitions else card.absent
-
-    def figure(key: str, value: float) -> Figure:
-        return absent.get(key, int(value))
-
+    reduced = card.clock_reduction is not None and card.clock_reduction.covers(now_s)
+    values: dict[str, object] = {
+        "memory_total": card.memory_mib * _BYTES_PER_MIB,
+        "memory_used": int(card.memory_mib * _BYTES_PER_MIB * card.memory_used_percent.at(load) / 100),
+        "compute_utilization": int(load),
+        "clock_reduction_reasons": card.clock_reduction_reasons if reduced else (),
+    }
+    for name, span in card.spans.items():
+        values[name] = int(span.at(load) * BY_NAME[name].quantity.wire_divisor)
+    if card.partitions:
+        values["compute_utilization"] = Reason.PARTITIONED
     return Reading(
         Card(index, card.id, card.name),
-        memory_total_bytes=figure("memory", total),
-        memory_used_bytes=figure("memoryUsed", total * card.memory_used_percent.at(load) / 100),
-        cores_percent=figure("cores", load),
-        temperature_celsius=figure("temperature", card.temperature_celsius.at(load)),
-        power_milliwatts=figure("power", card.power_watts.at(load) * 1000),
+        plausibility.reading({**values, **card.absent}),
         unhealthy_reason=card.unhealthy_reason if unhealthy else None,
     )

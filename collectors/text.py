@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from devicemanager.errors import excerpt
-from devicemanager.model.accelerator import Figure, Reading, Reason
-from devicemanager.rules import units
+from devicemanager.model.accelerator import Reading
+from devicemanager.model.figures import BY_NAME, FIGURES, Figures, FigureSpec
+from devicemanager.model.reasons import Reason
+from devicemanager.rules.units import published
 
 
 def describe(readings: Sequence[Reading], *, library: str | None = None) -> str:
@@ -23,11 +25,12 @@ def _block(reading: Reading) -> str:
     identity: tuple[str | None, ...] = (card.id or "id not read", card.name or "name not read", card.pci_bus_id)
     if card.parent is not None:
         identity = (card.id, f"partition of {card.parent}", card.profile)
+    values = published(reading.figures)
+    used, total = (_value(spec, values) for spec in (BY_NAME["memory_used"], BY_NAME["memory_total"]))
+    others = (spec for spec in FIGURES if not spec.name.startswith("memory_"))
     figures = (
-        f"memory {_memory(reading)}",
-        f"compute {_value(reading.cores_percent, '%')}",
-        f"temperature {_value(reading.temperature_celsius, '°C')}",
-        f"power {_value(units.watts(reading.power_milliwatts), 'W')}",
+        f"memory {used} used of {total}",
+        *(f"{spec.name.replace('_', ' ')} {_value(spec, values)}" for spec in others),
     )
     checks = (f"check not read: {name} ({reason})" for name, reason in reading.unread_checks.items())
     health = (f"unhealthy: {reading.unhealthy_reason}" if reading.unhealthy_reason else "healthy", *checks)
@@ -38,10 +41,11 @@ def _block(reading: Reading) -> str:
     )
 
 
-def _memory(reading: Reading) -> str:
-    used, total = reading.memory_used_bytes, reading.memory_total_bytes
-    return f"{_value(units.mib(used), 'MiB')} used of {_value(units.mib(total), 'MiB')}"
-
-
-def _value(figure: Figure, unit: str) -> str:
-    return f"absent ({figure})" if isinstance(figure, Reason) else f"{figure} {unit}"
+def _value(spec: FigureSpec, figures: Figures) -> str:
+    match figures[spec.name]:
+        case Reason() as reason:
+            return f"absent ({reason})"
+        case tuple(names):
+            return " ".join(names) or "none"
+        case int(value):
+            return f"{value} {spec.quantity.wire_unit}"

@@ -6,6 +6,7 @@ from typing import Final
 
 from devicemanager.demo.request_info import RequestInfo
 from devicemanager.demo.selectors import JsonObject
+from devicemanager.worker.workloads.registry import WORKLOADS
 
 AUTHENTICATED: Final = "system:authenticated"
 MASTERS: Final = "system:masters"
@@ -140,9 +141,10 @@ DISCOVERY: Final = (
 
 def worker_rules(subject: str, system_namespace: str, *, direct_kubelets: bool = False) -> tuple[Rule, ...]:
     """What the worker's service account needs, and nothing else; the chart's roles say the same."""
+    sources = [workload.resource.source for workload in WORKLOADS]
     return (
         Rule(subject, ("get",), ("",), ("nodes", "nodes/stats") if direct_kubelets else ("nodes/proxy",)),
-        Rule(subject, ("get", "list"), ("worker.gpustack.ai",), ("instances",)),
+        *(Rule(subject, ("get", "list"), (each.group,), (each.plural,)) for each in sources),
         Rule(subject, ("get", "list"), ("",), ("pods",)),
         Rule(subject, ("list", "watch"), ("",), ("pods",), namespace=system_namespace),
         Rule(subject, ("get",), ("metrics.k8s.io",), ("pods",)),

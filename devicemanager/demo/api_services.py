@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from devicemanager.demo.selectors import JsonObject
-from devicemanager.worker.apiserver.table import duration
+from devicemanager.rules.duration import human_duration
 
 API_SERVICES: Final = "apiservices.apiregistration.k8s.io"
 _COLUMNS: Final = ("Name", "Service", "Available", "Age")
@@ -45,7 +45,7 @@ def _cells(item: JsonObject, now: datetime) -> list[str]:
         reason = "" if condition["status"] == "True" else f" ({condition['reason']})"
         available = f"{condition['status']}{reason}"
     created = datetime.fromisoformat(item["metadata"]["creationTimestamp"])
-    age = duration(int((now - created).total_seconds()))
+    age = human_duration(int((now - created).total_seconds()))
     return [item["metadata"]["name"], f"{service['namespace']}/{service['name']}", available, age]
 
 

@@ -32,7 +32,7 @@ from devicemanager.demo.objects import InstanceSpec
 from devicemanager.demo.programs import DemoError, Program
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import CollectorState
-from devicemanager.model.usage import InstanceUsage, SourceState
+from devicemanager.model.usage import SourceState, WorkloadUsage
 from devicemanager.settings.demo import KUBECONFIG_HEADER
 from devicemanager.tls.certificates import Authority
 from devicemanager.wire import instance_metrics
@@ -85,7 +85,7 @@ class Chain:
         """The path of an Instance's metrics."""
         return f"/apis/{self._options.api_group}/v1/namespaces/{spec.namespace}/instances/{spec.name}/metrics"
 
-    async def read(self, spec: InstanceSpec) -> InstanceUsage:
+    async def read(self, spec: InstanceSpec) -> WorkloadUsage:
         """One Instance's current sample, over HTTPS through the stand-in cluster and the worker.
 
         Raises:
@@ -104,7 +104,7 @@ class Chain:
         except (aiohttp.ClientError, DocumentError) as error:
             raise DemoError(excerpt(str(error))) from error
 
-    async def read_all(self) -> list[InstanceUsage]:
+    async def read_all(self) -> list[WorkloadUsage]:
         """Both Instances' current samples.
 
         Raises:
@@ -242,7 +242,7 @@ async def _stop(programs: Sequence[Program]) -> None:
             group.create_task(program.stop())
 
 
-def _missing(usages: Sequence[InstanceUsage]) -> str:
+def _missing(usages: Sequence[WorkloadUsage]) -> str:
     """What does not answer yet; empty when everything does."""
     answered = {SourceState.OK, CollectorState.OK}
     for usage in usages:

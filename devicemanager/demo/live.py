@@ -16,15 +16,16 @@ from rich.table import Table
 from rich.text import Text
 
 from devicemanager.model.accelerator import CollectorState, Figure, Reason
-from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceReport, SourceState, UsageSample
+from devicemanager.model.figures import Figures
+from devicemanager.model.usage import AcceleratorUsage, SourceReport, SourceState, UsageSample, WorkloadUsage
 
 WIDEST: Final = 110
 """Columns; on wider terminals lines of figures get hard to follow."""
 
-_NARROWER: Final = ("Product", "Busy", "Temp", "Power", "Memory")
-"""What goes first where a card's columns do not all fit; of ``Busy`` the bar goes, and the figure stays."""
+_NARROWER: Final = ("Product", "Util", "Temp", "Power", "Memory")
+"""What goes first where a card's columns do not all fit; of ``Util`` the bar goes, and the figure stays."""
 
-_USUAL_COLUMNS: Final = {"Busy": 5, "Memory": 14, "Temp": 6, "Power": 5, "Health": 9}
+_USUAL_COLUMNS: Final = {"Util": 5, "Memory": 14, "Temp": 6, "Power": 5, "Health": 9}
 """The most that figures usually need, so that moving ones do not make columns come and go."""
 
 _WARM_PERCENT: Final = 75
@@ -47,7 +48,7 @@ class View:
     """
 
     title: str
-    usage: InstanceUsage | None = None
+    usage: WorkloadUsage | None = None
     problem: str = ""
 
 
@@ -120,17 +121,19 @@ def _card_table(cards: Sequence[AcceleratorUsage], room: int, *, ascii_only: boo
     columns = {
         "Card": [Text(card.id, style="bold") for card in cards],
         "Product": [Text(card.name or "-") for card in cards],
-        "Busy": [_busy(card.cores_utilization_percent, ascii_only=ascii_only) for card in cards],
-        "Memory": [Text(gib_text(card.memory_usage_mib, card.memory_mib)) for card in cards],
-        "Temp": [Text(figure_text(card.temperature_celsius, " C" if ascii_only else " °C")) for card in cards],
-        "Power": [Text(figure_text(card.power_usage_watts, " W")) for card in cards],
+        "Util": [_utilization(card, ascii_only=ascii_only) for card in cards],
+        "Memory": [Text(_memory(card.figures)) for card in cards],
+        "Temp": [
+            Text(figure_text(card.figures.number("temperature"), " C" if ascii_only else " °C")) for card in cards
+        ],
+        "Power": [Text(figure_text(card.figures.number("power_usage"), " W")) for card in cards],
         "Health": [_health(card.unhealthy) for card in cards],
     }
     for header in _NARROWER:
         if _width(columns) <= room:
             break
-        if header == "Busy":
-            columns[header] = [_busy_share(card.cores_utilization_percent) for card in cards]
+        if header == "Util":
+            columns[header] = [_utilization(card, ascii_only=True, bar=False) for card in cards]
         else:
             del columns[header]
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
@@ -236,14 +239,15 @@ def _two_decimals(figure: Figure, divisor: int) -> str:
     return f"<{figure}>" if isinstance(figure, Reason) else f"{figure / divisor:.2f}"
 
 
-def _busy(share: Figure, *, ascii_only: bool) -> Text:
+def _utilization(card: AcceleratorUsage, *, ascii_only: bool, bar: bool = True) -> Text:
+    share = card.figures.number("compute_utilization")
     if isinstance(share, Reason):
         return Text(f"<{share}>", style="yellow")
-    return share_bar(share, ascii_only=ascii_only)
+    return share_bar(share, ascii_only=ascii_only) if bar else _share(share)
 
 
-def _busy_share(share: Figure) -> Text:
-    return _busy(share, ascii_only=True) if isinstance(share, Reason) else _share(share)
+def _memory(figures: Figures) -> str:
+    return gib_text(figures.number("memory_used"), figures.number("memory_total"))
 
 
 def _health(unhealthy: bool | Reason) -> Text:

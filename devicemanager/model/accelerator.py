@@ -4,26 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final
 
-
-class Reason(StrEnum):
-    """Why a figure is absent. Closed: code, wire and documentation use exactly these words."""
-
-    UNSUPPORTED = "unsupported"
-    PERMISSION = "permission"
-    TRANSIENT_DRIVER_ERROR = "transient_driver_error"
-    TIMEOUT = "timeout"
-    LOST = "lost"
-    INVALID_DATA = "invalid_data"
-    PARTITIONED = "partitioned"
-    REPORTED_ON_PRIMARY = "reported_on_primary"
-    TRUNCATED = "truncated"
-    BOUNDED = "bounded"
-    VERSION_SKEW = "version_skew"
-    NOT_REPORTED = "not_reported"
-    NOT_YET = "not_yet"
-    STALE = "stale"
+from devicemanager.model.figures import Figure as Figure
+from devicemanager.model.figures import Figures
+from devicemanager.model.reasons import Reason as Reason
 
 
 class CollectorState(StrEnum):
@@ -40,10 +25,6 @@ class CollectorState(StrEnum):
     CRASHED = "crashed"
     RELEASED = "released"
     FAILED = "failed"
-
-
-Figure: TypeAlias = int | Reason
-"""A measured integer, or the reason for having none. There is no third case: no 0 for unknown, no float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,46 +118,27 @@ class Reading:
 
     Attributes:
         card: Whose figures these are.
-        memory_total_bytes: Capacity as the library reports it.
-        memory_used_bytes: Memory in use, driver reserve excluded where the library tells it apart.
-        cores_percent: Share of time or of compute units busy, 0..100, truncated.
-        temperature_celsius: Of the card, truncated.
-        power_milliwatts: Drawn by the card.
+        figures: In the units of readings; what the collector does not read is absent ``not_reported``.
         unhealthy_reason: One line naming the check that says the card is unhealthy; None when no check says so.
         unread_checks: Health checks that could not be read: name of the check -> reason.
         partitions: Of a card in a published sample: one reading for each of its partitions. Empty otherwise.
     """
 
     card: Card
-    memory_total_bytes: Figure
-    memory_used_bytes: Figure
-    cores_percent: Figure
-    temperature_celsius: Figure
-    power_milliwatts: Figure
+    figures: Figures
     unhealthy_reason: str | None = None
     unread_checks: Mapping[str, Reason] = field(default_factory=dict)
     partitions: tuple["Reading", ...] = ()
 
     @property
-    def figures(self) -> tuple[Figure, ...]:
-        """All figures, in the order of the attributes."""
-        return (
-            self.memory_total_bytes,
-            self.memory_used_bytes,
-            self.cores_percent,
-            self.temperature_celsius,
-            self.power_milliwatts,
-        )
-
-    @property
     def answered(self) -> bool:
         """Whether the card gave any figure at all."""
-        return any(not isinstance(figure, Reason) for figure in self.figures)
+        return self.figures.measured
 
     @classmethod
     def unreadable(cls, card: Card, reason: Reason, unhealthy_reason: str) -> "Reading":
         """A card that answers nothing: listed, unhealthy, every figure absent for the same reason."""
-        return cls(card, reason, reason, reason, reason, reason, unhealthy_reason)
+        return cls(card, Figures(reason), unhealthy_reason)
 
 
 @dataclass(frozen=True, slots=True)

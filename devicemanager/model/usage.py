@@ -1,4 +1,4 @@
-"""What one Instance uses at one moment, and what was asked to find out."""
+"""What one workload uses at one moment, and what was asked to find out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from devicemanager.model.accelerator import CollectorState, Figure, Reason
+from devicemanager.model.figures import NOT_REPORTED, Figures
 
 
 class SourceState(StrEnum):
@@ -80,22 +81,18 @@ class PodMetrics:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCard:
-    """One card of a peer's snapshot, in the units of the wire.
+    """One card of a peer's snapshot.
 
     Attributes:
+        figures: In the units of the wire.
         pci_bus_id: As the sender spells it; None when it does not say.
     """
 
     id: str
-    index: int | None
-    name: str | None
-    memory_mib: Figure
-    memory_usage_mib: Figure
-    memory_utilization_percent: Figure
-    cores_utilization_percent: Figure
-    temperature_celsius: Figure
-    power_usage_watts: Figure
-    unhealthy: bool | Reason
+    index: int | None = None
+    name: str | None = None
+    figures: Figures = NOT_REPORTED
+    unhealthy: bool | Reason = Reason.NOT_REPORTED
     unhealthy_reason: str | None = None
     pci_bus_id: str | None = None
 
@@ -219,12 +216,8 @@ class AcceleratorUsage:
         index: The allocator's ordinal, for display; None where it gives none.
         name: The product's name; None where the snapshot does not carry it.
         mode: How the card was given (``Mode.label``).
-        memory_mib: Capacity of the card, or of the partition.
-        memory_usage_mib: Of the card when it was given whole or shared; of this pod's share or partition otherwise.
-        memory_utilization_percent: Of ``memory_mib``.
-        cores_utilization_percent: Of the card; of the partition for a partition.
-        temperature_celsius: Of the board.
-        power_usage_watts: Of the board.
+        figures: In the units of the wire. Those of ``Scope.SHARE`` are the card's when it was given whole or
+            shared, else this pod's share's or partition's own.
         unhealthy: Of the board.
     """
 
@@ -233,18 +226,13 @@ class AcceleratorUsage:
     index: int | None
     name: str | None
     mode: str
-    memory_mib: Figure
-    memory_usage_mib: Figure
-    memory_utilization_percent: Figure
-    cores_utilization_percent: Figure
-    temperature_celsius: Figure
-    power_usage_watts: Figure
+    figures: Figures
     unhealthy: bool | Reason
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """One moment of one Instance.
+    """One moment of one workload.
 
     Attributes:
         timestamp: The oldest block used; the time of the read when no block was.
@@ -265,12 +253,12 @@ class UsageSample:
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceUsage:
-    """An Instance with its sample: the whole answer.
+class WorkloadUsage:
+    """A workload with its sample: the whole answer.
 
     Attributes:
-        created_at: When the Instance was created; None where unknown.
-        labels: The Instance's own labels.
+        created_at: When its object was created; None where unknown.
+        labels: The object's own labels.
         node_name: Where its pod runs.
     """
 

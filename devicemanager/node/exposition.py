@@ -17,7 +17,8 @@ from typing_extensions import override
 
 from devicemanager import __version__
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import CollectorState, Figure, Reading, Reason, Snapshot
+from devicemanager.model.accelerator import CollectorState, Reading, Reason, Snapshot
+from devicemanager.model.figures import FIGURES, Figures, FigureSpec
 from devicemanager.node.snapshot_store import SnapshotStore
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -92,8 +93,14 @@ def _families(snapshot: Snapshot) -> Iterator[Metric]:
     yield InfoMetricFamily("devicemanager_build", "What is running. Always 1.", value={"version": __version__})
     yield from _collector(snapshot)
     readings = () if snapshot.sample is None else snapshot.sample.readings
-    for name, help_text, value in _CARD_GAUGES:
-        yield _per_card(name, help_text, snapshot.manufacturer, readings, value)
+    for spec in FIGURES:
+        yield from _of_figure(spec, snapshot.manufacturer, readings)
+    unhealthy = GaugeMetricFamily(
+        "accelerator_unhealthy", "1 when a health check says so, else 0.", labels=_CARD_LABELS
+    )
+    for reading in readings:
+        unhealthy.add_metric(_labels(snapshot.manufacturer, reading), int(reading.unhealthy_reason is not None))
+    yield unhealthy
 
 
 def _collector(snapshot: Snapshot) -> Iterator[Metric]:
@@ -139,69 +146,35 @@ def _collector(snapshot: Snapshot) -> Iterator[Metric]:
     yield taken
 
 
-def _per_card(
-    name: str,
-    help_text: str,
-    manufacturer: str,
-    readings: Iterable[Reading],
-    value: Callable[[Reading], float | None],
-) -> Metric:
-    family = GaugeMetricFamily(name, help_text, labels=_CARD_LABELS)
+def _of_figure(spec: FigureSpec, manufacturer: str, readings: Iterable[Reading]) -> Iterator[Metric]:
+    family = GaugeMetricFamily(spec.metric, f"{spec.description}.", labels=_CARD_LABELS)
+    names = []
     for reading in readings:
-        measured = value(reading)
-        if measured is not None:
-            card = reading.card
-            family.add_metric(
-                [manufacturer, card.id or "", str(card.index), card.name or "", card.pci_bus_id or ""], measured
-            )
-    return family
+        labels = _labels(manufacturer, reading)
+        value = _ratio(reading.figures, *spec.share_of) if spec.share_of else reading.figures[spec.name]
+        if isinstance(value, tuple):
+            names += [[*labels, name] for name in value]
+            family.add_metric(labels, len(value))
+        elif not isinstance(value, Reason):
+            divisor = spec.quantity.base_divisor
+            family.add_metric(labels, value if spec.share_of or divisor == 1 else value / divisor)
+    yield family
+    if spec.member is not None:
+        metric, label = spec.member
+        members = GaugeMetricFamily(metric, f"{spec.description}. 1 for each.", labels=[*_CARD_LABELS, label])
+        for one in names:
+            members.add_metric(one, 1)
+        yield members
 
 
-def _measured(figure: Figure, divisor: int = 1) -> float | None:
-    return None if isinstance(figure, Reason) else figure / divisor if divisor != 1 else figure
+def _labels(manufacturer: str, reading: Reading) -> list[str]:
+    card = reading.card
+    return [manufacturer, card.id or "", str(card.index), card.name or "", card.pci_bus_id or ""]
 
 
-def _memory_used_ratio(reading: Reading) -> float | None:
-    used, total = reading.memory_used_bytes, reading.memory_total_bytes
+def _ratio(figures: Figures, part: str, whole: str) -> float | Reason:
+    """Of the exact figures, not of whole percent."""
+    used, total = figures.number(part), figures.number(whole)
     if isinstance(used, Reason) or isinstance(total, Reason) or total == 0:
-        return None
+        return Reason.INVALID_DATA
     return used / total
-
-
-_CARD_GAUGES: Final[tuple[tuple[str, str, Callable[[Reading], float | None]], ...]] = (
-    (
-        "accelerator_memory_total_bytes",
-        "Memory capacity as the manufacturer's library reports it.",
-        lambda reading: _measured(reading.memory_total_bytes),
-    ),
-    (
-        "accelerator_memory_used_bytes",
-        "Memory in use.",
-        lambda reading: _measured(reading.memory_used_bytes),
-    ),
-    (
-        "accelerator_memory_used_ratio",
-        "Memory in use as a share of the capacity, 0 to 1.",
-        _memory_used_ratio,
-    ),
-    (
-        "accelerator_cores_utilization_ratio",
-        "Compute utilization, 0 to 1.",
-        lambda reading: _measured(reading.cores_percent, 100),
-    ),
-    (
-        "accelerator_temperature_celsius",
-        "Temperature.",
-        lambda reading: _measured(reading.temperature_celsius),
-    ),
-    (
-        "accelerator_power_watts",
-        "Power drawn.",
-        lambda reading: _measured(reading.power_milliwatts, 1000),
-    ),
-    (
-        "accelerator_unhealthy",
-        "1 when a health check says so, else 0.",
-        lambda reading: int(reading.unhealthy_reason is not None),
-    ),
-)

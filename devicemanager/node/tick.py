@@ -156,7 +156,7 @@ def with_partitions(
             return card
         why = unreached if listed is not None else _UNLISTED
         if not card.answered and card.unhealthy_reason is not None:
-            reason = next((figure for figure in card.figures if isinstance(figure, Reason)), why.reason)
+            reason = next(iter(card.figures.reasons), why.reason)
             why = Unreached(reason, card.unhealthy_reason)
         return replace(
             card,

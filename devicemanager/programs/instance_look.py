@@ -1,6 +1,5 @@
 """What ``devicemanager instance-metrics`` does: ask, print, and say how it was asked."""
 
-import json
 import sys
 from typing import Final
 
@@ -34,7 +33,7 @@ async def look(settings: InstanceMetricsSettings) -> int:
     if settings.output is Output.TABLE:
         streams.say(usage_text(usage, clock.now(), streams.width()))
     else:
-        document = json.loads(instance_metrics.encode(usage, api_group=settings.api_group))
+        document = instance_metrics.document(usage, api_group=settings.api_group)
         streams.say(present.document(document, settings.output))
     return _DONE
 

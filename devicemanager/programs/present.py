@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from collectors.pci import PciDevice
 from collectors.registry import MANUFACTURERS
-from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.figures import SHOWN, DeviceFigure, Figure, Figures, FigureSpec
+from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import PeerSnapshot, SnapshotCard
 from devicemanager.rules import freshness
 from devicemanager.rules.duration import format_duration
@@ -20,7 +21,13 @@ _NARROW_GAP: Final = "  "
 _RECOGNISABLE: Final = 10
 """Characters of a cell that are left when it is cut: enough for ``unhealthy…``."""
 
-_CARD_COLUMNS: Final = ("INDEX", "NAME", "MEMORY", "CORES", "TEMP", "POWER", "HEALTH", "ID")
+FIGURE_COLUMNS: Final = tuple(column.heading.removeprefix("GPU-").upper() for _, column in SHOWN)
+EXTRA_COLUMNS: Final = tuple(
+    heading for heading, (_, column) in zip(FIGURE_COLUMNS, SHOWN, strict=True) if column.priority > 1
+)
+"""Those that are left out first where a table does not fit."""
+
+_CARD_COLUMNS: Final = ("INDEX", "NAME", "MEMORY", *FIGURE_COLUMNS, "HEALTH", "ID")
 _PROSE: Final = ("NAME", "HEALTH")
 _BUS_COLUMNS: Final = ("ADDRESS", "MANUFACTURER", "VENDOR:DEVICE", "DRIVER", "NOTE")
 _INVENTORY_COLUMNS: Final = ("MANUFACTURER", "INDEX", "NAME", "MEMORY", "BUS", "HEALTH", "ID")
@@ -119,7 +126,7 @@ def snapshot_text(
     ]
     for cards in filter(None, snapshot.cards.values()):
         rows = map(_card_row, cards)
-        lines += ["", columns(_CARD_COLUMNS, rows, width, drop=["ID"], shorten=_PROSE)]
+        lines += ["", columns(_CARD_COLUMNS, rows, width, drop=[*EXTRA_COLUMNS, "ID"], shorten=_PROSE)]
     return "\n".join(lines)
 
 
@@ -137,13 +144,21 @@ def _card_row(card: SnapshotCard) -> tuple[str, ...]:
     return (
         "-" if card.index is None else str(card.index),
         card.name or "-",
-        memory_text(card.memory_usage_mib, card.memory_mib, card.memory_utilization_percent),
-        figure_text(card.cores_utilization_percent, " %"),
-        figure_text(card.temperature_celsius, " °C"),
-        figure_text(card.power_usage_watts, " W"),
+        *figure_cells(card.figures),
         health_text(card.unhealthy, card.unhealthy_reason),
         card.id,
     )
+
+
+def figure_cells(figures: Figures) -> tuple[str, ...]:
+    """The cells under ``MEMORY`` and :data:`FIGURE_COLUMNS`."""
+    return (memory_text(figures), *(_cell(spec, figures[spec.name]) for spec, _ in SHOWN))
+
+
+def _cell(spec: FigureSpec, value: DeviceFigure) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    return figure_text(value, f" {spec.quantity.wire_unit}")
 
 
 def figure_text(figure: Figure, unit: str) -> str:
@@ -151,8 +166,10 @@ def figure_text(figure: Figure, unit: str) -> str:
     return f"<{figure}>" if isinstance(figure, Reason) else f"{figure}{unit}"
 
 
-def memory_text(used_mib: Figure, total_mib: Figure, percent: Figure) -> str:
+def memory_text(figures: Figures) -> str:
     """Use of capacity: ``20480 / 81920 MiB (25 %)``. One reason stands for all when nothing is known."""
+    used_mib, total_mib = figures.number("memory_used"), figures.number("memory_total")
+    percent = figures.number("memory_utilization")
     if isinstance(used_mib, Reason) and used_mib == total_mib:
         return f"<{used_mib}>"
     share = "" if isinstance(percent, Reason) else f" ({percent} %)"
@@ -235,7 +252,7 @@ def inventory_text(
             name,
             "-" if card.index is None else str(card.index),
             card.name or "-",
-            figure_text(card.memory_mib, " MiB"),
+            figure_text(card.figures.number("memory_total"), " MiB"),
             card.pci_bus_id or "-",
             health_text(card.unhealthy, card.unhealthy_reason),
             card.id,

@@ -3,9 +3,17 @@
 from datetime import datetime
 from typing import Final
 
-from devicemanager.model.accelerator import Figure, Reason
-from devicemanager.model.usage import AcceleratorUsage, InstanceUsage, SourceReport, UsageSample
-from devicemanager.programs.present import columns, figure_text, health_text, memory_text
+from devicemanager.model.figures import Figure
+from devicemanager.model.reasons import Reason
+from devicemanager.model.usage import AcceleratorUsage, SourceReport, UsageSample, WorkloadUsage
+from devicemanager.programs.present import (
+    EXTRA_COLUMNS,
+    FIGURE_COLUMNS,
+    columns,
+    figure_cells,
+    figure_text,
+    health_text,
+)
 from devicemanager.rules.duration import format_duration
 from devicemanager.rules.freshness import sample_age_s
 from devicemanager.rules.units import millicores
@@ -17,15 +25,14 @@ _CARD_COLUMNS: Final = (
     "NAME",
     "MODE",
     "MEMORY",
-    "CORES",
-    "TEMP",
-    "POWER",
+    *FIGURE_COLUMNS,
     "HEALTH",
 )
+_DISPENSABLE: Final = (*EXTRA_COLUMNS, "NAME", "MANUFACTURER", "INDEX")
 _SOURCE_COLUMNS: Final = ("SOURCE", "STATE", "AGE", "MESSAGE")
 
 
-def usage_text(usage: InstanceUsage, now: datetime, width: int | None = None) -> str:
+def usage_text(usage: WorkloadUsage, now: datetime, width: int | None = None) -> str:
     """The figures against their limits, a table of the cards, and a table of the sources.
 
     Args:
@@ -40,9 +47,7 @@ def usage_text(usage: InstanceUsage, now: datetime, width: int | None = None) ->
     blocks = [f"{title}: sampled {format_duration(sample_age_s(sample, now))} ago", _figures(sample)]
     if sample.accelerators:
         cards = map(_card_row, sample.accelerators)
-        blocks.append(
-            columns(_CARD_COLUMNS, cards, width, drop=["NAME", "MANUFACTURER", "INDEX"], shorten=["CARD"])
-        )
+        blocks.append(columns(_CARD_COLUMNS, cards, width, drop=_DISPENSABLE, shorten=["CARD"]))
     blocks.append(columns(_SOURCE_COLUMNS, map(_source_row, sample.sources), width, shorten=["MESSAGE"]))
     return "\n\n".join(blocks)
 
@@ -73,10 +78,7 @@ def _card_row(card: AcceleratorUsage) -> tuple[str, ...]:
         "-" if card.index is None else str(card.index),
         card.name or "-",
         card.mode,
-        memory_text(card.memory_usage_mib, card.memory_mib, card.memory_utilization_percent),
-        figure_text(card.cores_utilization_percent, " %"),
-        figure_text(card.temperature_celsius, " °C"),
-        figure_text(card.power_usage_watts, " W"),
+        *figure_cells(card.figures),
         health_text(card.unhealthy, None),
     )
 

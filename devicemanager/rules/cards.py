@@ -2,15 +2,16 @@
 
 A card given whole or shared shows the card's figures. A share or a partition never does, because those hold other
 tenants' too: it shows what was measured of itself, or nothing. A mode that is not known may be such a share.
-Temperature, power and health are the board's.
+What else there is, and health, are the board's (``Scope``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.allocation import AllocatedCard, Allocation, Mode
+from devicemanager.model.figures import BY_NAME, FIGURES, DeviceFigure, Figure, Figures, Scope
+from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import AcceleratorUsage, PeerSnapshot, SliceDevice, SliceUsage, SnapshotCard
 from devicemanager.rules import device_ids
 from devicemanager.rules.units import percent_used
@@ -36,18 +37,8 @@ class _Grant:
         return self.partition_id or self.card_id
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """The four figures that depend on how a card was given."""
-
-    memory_mib: Figure
-    memory_usage_mib: Figure
-    memory_utilization_percent: Figure
-    cores_utilization_percent: Figure
-
-
-_UNKNOWN_PARTITION: Final = _Share(*(Reason.PARTITIONED,) * 4)
-_UNKNOWN_MODE: Final = _Share(*(Reason.VERSION_SKEW,) * 4)
+_SHARES: Final = tuple(spec.name for spec in FIGURES if spec.scope is Scope.SHARE)
+"""The figures that depend on how a card was given."""
 
 
 def agreed(one: SnapshotCard, other: SnapshotCard) -> SnapshotCard:
@@ -56,19 +47,15 @@ def agreed(one: SnapshotCard, other: SnapshotCard) -> SnapshotCard:
     Which of the two a pod was given cannot be told, so neither's own figure is shown, whatever their order.
     """
 
-    def same(first: Figure, second: Figure) -> Figure:
-        return first if first == second else Reason.INVALID_DATA
-
+    figures = {
+        name: one.figures[name] if one.figures[name] == other.figures[name] else Reason.INVALID_DATA
+        for name in BY_NAME
+    }
     return SnapshotCard(
         id=one.id,
         index=one.index if one.index == other.index else None,
         name=one.name if one.name == other.name else None,
-        memory_mib=same(one.memory_mib, other.memory_mib),
-        memory_usage_mib=same(one.memory_usage_mib, other.memory_usage_mib),
-        memory_utilization_percent=same(one.memory_utilization_percent, other.memory_utilization_percent),
-        cores_utilization_percent=same(one.cores_utilization_percent, other.cores_utilization_percent),
-        temperature_celsius=same(one.temperature_celsius, other.temperature_celsius),
-        power_usage_watts=same(one.power_usage_watts, other.power_usage_watts),
+        figures=Figures(**figures),
         unhealthy=one.unhealthy if one.unhealthy is other.unhealthy else Reason.INVALID_DATA,
         unhealthy_reason=one.unhealthy_reason if one.unhealthy_reason == other.unhealthy_reason else None,
         pci_bus_id=one.pci_bus_id if one.pci_bus_id == other.pci_bus_id else None,
@@ -122,48 +109,42 @@ def _joined(one: _Grant, other: _Grant) -> _Grant:
 
 def _entry(manufacturer: str, grant: _Grant, view: "_View") -> AcceleratorUsage:
     card = view.cards.get(grant.card_id)
-    board = card or _not_reported(grant.card_id)
-    share = _share(grant, card, view)
+    board = card or SnapshotCard(grant.card_id)
     return AcceleratorUsage(
         id=grant.id,
         manufacturer=manufacturer,
         index=grant.index,
         name=board.name,
         mode=grant.mode.label,
-        memory_mib=share.memory_mib,
-        memory_usage_mib=share.memory_usage_mib,
-        memory_utilization_percent=share.memory_utilization_percent,
-        cores_utilization_percent=share.cores_utilization_percent,
-        temperature_celsius=board.temperature_celsius,
-        power_usage_watts=board.power_usage_watts,
+        figures=Figures(**{**board.figures, **_share(grant, card, view)}),
         unhealthy=board.unhealthy,
     )
 
 
-def _not_reported(card_id: str) -> SnapshotCard:
-    return SnapshotCard(card_id, None, None, *(Reason.NOT_REPORTED,) * 7)
-
-
-def _share(grant: _Grant, card: SnapshotCard | None, view: "_View") -> _Share:
+def _share(grant: _Grant, card: SnapshotCard | None, view: "_View") -> Mapping[str, DeviceFigure]:
+    """The figures that depend on how a card was given."""
     if grant.mode is Mode.PARTITIONED:
         record = view.partition(grant)
         if record is None:
-            return _UNKNOWN_PARTITION
+            return dict.fromkeys(_SHARES, Reason.PARTITIONED)
         return _of_share(record.memory_total_mib, record.memory_used_mib, record.cores_percent)
     if card is None:
-        return _Share(*(Reason.NOT_REPORTED,) * 4)
+        return {}
     if grant.mode is Mode.UNKNOWN:
-        return _UNKNOWN_MODE
+        return dict.fromkeys(_SHARES, Reason.VERSION_SKEW)
     if grant.mode is Mode.SLICED:
-        return _of_share(card.memory_mib, *view.slices(grant))
-    return _Share(
-        card.memory_mib, card.memory_usage_mib, card.memory_utilization_percent, card.cores_utilization_percent
-    )
+        return _of_share(card.figures.number("memory_total"), *view.slices(grant))
+    return {}
 
 
-def _of_share(total: Figure, used: Figure, cores: Figure) -> _Share:
-    """A share's figures, with the percentage of the two published numbers."""
-    return _Share(total, used, percent_used(used, total), cores)
+def _of_share(total: Figure, used: Figure, cores: Figure) -> Mapping[str, DeviceFigure]:
+    """A share's figures, with the percentage of the two published numbers; others are not measured of shares."""
+    return dict.fromkeys(_SHARES, Reason.UNSUPPORTED) | {
+        "memory_total": total,
+        "memory_used": used,
+        "memory_utilization": percent_used(used, total),
+        "compute_utilization": cores,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,3 +30,17 @@ def format_duration(seconds: float) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"
+
+
+def human_duration(seconds: int) -> str:
+    """Whole seconds as kubectl writes them: ``5s``, ``2m10s``, ``15m``, ``3h``, ``2d``. Never negative."""
+    seconds = max(0, seconds)
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 10:
+        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    hours = minutes // 60
+    return f"{hours}h" if hours < 48 else f"{hours // 24}d"

@@ -142,7 +142,8 @@ def _addresses(
     claimed = {card.pci_bus_id for card in cards.values()} | set(own.values())
     unclaimed = set(bus_addresses) - claimed
     placeless = [place for place in strangers if place not in own]
-    if len(placeless) == 1 and len(unclaimed) == 1:
+    # A bus that lacks a card which was read may lack the one that says nothing, too: nothing follows from it.
+    if len(placeless) == 1 and len(unclaimed) == 1 and claimed.issubset(bus_addresses):
         own[placeless[0]] = unclaimed.pop()
     return own
 

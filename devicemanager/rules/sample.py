@@ -21,10 +21,13 @@ def succeeded(readings: Iterable[Reading]) -> bool:
 
     Cards of which only the id could be read are none: their figures of the sample before would be lost for nothing.
     """
-    return any(
-        reading.answered or (reading.card.id is not None and _FINAL.issuperset(reading.figures))
-        for reading in readings
-    )
+    return any(reading.answered or (reading.card.id is not None and _has_none(reading)) for reading in readings)
+
+
+def _has_none(reading: Reading) -> bool:
+    """Whether it is said of every figure that the card does not have it; those that nobody reads do not count."""
+    reasons = set(reading.figures.reasons) - {Reason.NOT_REPORTED}
+    return bool(reasons) and reasons <= _FINAL
 
 
 def why_not(readings: Iterable[Reading]) -> tuple[CollectorState, str]:
@@ -42,12 +45,12 @@ def why_not(readings: Iterable[Reading]) -> tuple[CollectorState, str]:
 
 
 def _reasons(reading: Reading) -> frozenset[Reason]:
-    """Why its figures are absent. What a card does not have does not count beside what it withholds."""
-    reasons = frozenset(figure for figure in reading.figures if isinstance(figure, Reason))
-    return reasons - _FINAL or reasons
+    """Why its figures are absent. What it does not have, or nobody reads, counts only where nothing is withheld."""
+    reasons = frozenset(reading.figures.reasons)
+    read = reasons - {Reason.NOT_REPORTED}
+    return read - _FINAL or read or reasons
 
 
 def _main_reason(reading: Reading) -> Reason:
-    return Counter(f for f in reading.figures if isinstance(f, Reason) and f in _reasons(reading)).most_common(1)[
-        0
-    ][0]
+    reasons = _reasons(reading)
+    return Counter(reason for reason in reading.figures.reasons if reason in reasons).most_common(1)[0][0]

@@ -6,10 +6,10 @@ used where something is.
 
 from typing import Final
 
-from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.figures import FIGURES, Figure, Figures, FigureSpec
+from devicemanager.model.reasons import Reason
 
 _MIB: Final = 1 << 20
-_MILLIWATTS: Final = 1000
 _NANOCORES_PER_MILLICORE: Final = 1_000_000
 
 
@@ -38,9 +38,20 @@ def percent_used(used: Figure, total: Figure) -> Figure:
     return 100 * used // total
 
 
-def watts(power_milliwatts: Figure) -> Figure:
-    """Milliwatts as watts, truncated."""
-    return power_milliwatts if isinstance(power_milliwatts, Reason) else power_milliwatts // _MILLIWATTS
+def on_wire(spec: FigureSpec, value: int) -> int:
+    """A value in the unit of readings, in the unit of the snapshot and the sample."""
+    divisor = spec.quantity.wire_divisor
+    return -(-value // divisor) if spec.quantity.rounds_up else value // divisor
+
+
+def published(figures: Figures) -> Figures:
+    """A reading's figures in the units of the wire."""
+    return Figures(
+        **{
+            spec.name: on_wire(spec, value) if isinstance(value := figures[spec.name], int) else value
+            for spec in FIGURES
+        }
+    )
 
 
 def period_seconds(period_s: float) -> int:

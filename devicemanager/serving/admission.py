@@ -1,8 +1,9 @@
 """Who gets a place, and who gives way for it. Decisions only; :mod:`devicemanager.serving.listener` acts on them.
 
 A connection either waits for its peer (in the handshake, for a request, for its answer to be taken) or has a
-request under way, which is work of ours. Who waits gives way; work under way is finished. So that work under way
-never takes the last places, some are kept for requests that are answered at once: those of probes.
+request under way, which is work of ours. Who waits gives way; work under way is finished. A request that has not
+come to its handler is no such work yet: hundreds may come in one turn of the loop. So that work under way never
+takes the last places, some are kept for requests that are answered at once: those of probes.
 """
 
 from collections import Counter
@@ -37,7 +38,7 @@ class Occupant(Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether it waits for its peer."""
+        """Whether it waits for its peer, or for its handler."""
         ...
 
 

@@ -8,8 +8,7 @@ Beside public names this module relies on five internals, which its tests pin: `
 grows when a request head is complete; ``finish_response`` is awaited once per request, from the finished answer
 until its last byte is handed to the transport; ``data_received`` is called with no bytes by aiohttp itself, to
 parse on; ``Application._make_request`` takes the class of request; ``Request._prepare_hook`` runs after the
-``Server`` header was added. No handler may read a request's body (none of ours does): it is read after the answer
-only, and thrown away.
+``Server`` header was added. No handler may read a body: that is read after the answer, and thrown away.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ import contextlib
 import socket
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from aiohttp import StreamReader, web
 from typing_extensions import override
@@ -25,12 +24,11 @@ from typing_extensions import override
 from devicemanager.serving.heads import Head
 from devicemanager.serving.keeper import Keeper
 from devicemanager.serving.limits import LINGERING_S, READ_BUFFER_BYTES, WRITE_HIGH_BYTES
-from devicemanager.serving.messages import HEAD_TOO_LARGE, problem, refusal_reason
+from devicemanager.serving.messages import HEAD_TOO_LARGE, problem_unless_begun, refusal_reason
 from devicemanager.serving.sockets import unacknowledged
 from devicemanager.tls.material import TrustedCAs
 
-_FIRST_LOOK_S: Final = 0.01
-_LONGEST_PAUSE_S: Final = 1.0
+_FIRST_LOOK_S, _LONGEST_PAUSE_S = 0.01, 1.0
 """Between looks whether an answer is gone, while the next request waits; no event tells. Doubled each time."""
 
 
@@ -40,12 +38,13 @@ class Connection(web.RequestHandler):
     Attributes:
         peer: The peer's address.
         client_cas: Whose client certificates the handshake accepts.
-        certified: Whether the peer has shown a certificate, which those CAs then vouch for.
+        certified: Whether the peer has shown one, for which those CAs then vouch.
         certified_until: When the first certificate of its chain ends; None without one.
         verified: Whether it takes up one of the places for peers with a verified certificate.
         open: Whether the handshake has succeeded.
         answered: Requests answered.
         answer_bytes: Size of the last answer's body.
+        begun: Whether the last request has come to its handler; until then it may still be given up.
         since: When what the connection now does or waits for began; on the loop's clock.
         retiring: It closes after the response that is under way.
         head: What came since the last complete request head.
@@ -59,10 +58,12 @@ class Connection(web.RequestHandler):
         "_keeper",
         "_look_again",
         "_pause_s",
+        "_reading",
         "_socket",
         "_wire",
         "answer_bytes",
         "answered",
+        "begun",
         "certified",
         "certified_until",
         "client_cas",
@@ -103,6 +104,7 @@ class Connection(web.RequestHandler):
         self.open = False
         self.answered = 0
         self.answer_bytes = 0
+        self.begun = False
         self.since = loop.time()
         self.retiring = False
         self.head = Head()
@@ -115,6 +117,7 @@ class Connection(web.RequestHandler):
         self._body: StreamReader | None = None
         self._answer_ready = False
         self._closing = False
+        self._reading = True
 
     @property
     def busy(self) -> bool:
@@ -123,8 +126,8 @@ class Connection(web.RequestHandler):
 
     @property
     def waiting(self) -> bool:
-        """Whether it waits for its peer: in the handshake, for a request, or for an answer to be taken."""
-        return not self.busy or self._answer_ready or self.writing_paused
+        """Whether it waits: for its peer (the handshake, a request, an answer to be taken), or for its handler."""
+        return not (self.busy and self.begun) or self._answer_ready or self.writing_paused
 
     @property
     def untaken(self) -> bool:
@@ -138,15 +141,15 @@ class Connection(web.RequestHandler):
         if not self.open:
             return None  # the handshake has its own deadline
         late_s = now - self.since
-        under_way = self.busy and not self._answer_ready
-        if late_s > (limits.response_s if under_way else limits.take_s) and (self.busy or self.untaken):
+        allowed_s = limits.response_s if self.busy and not self._answer_ready else limits.take_s
+        if late_s > allowed_s and (self.busy or self.untaken):
             return "response not taken"
         if late_s > limits.head_s and not self.busy and (self.head.size or not self.answered):
             return "request head not complete"
         return None
 
     def retire(self) -> None:
-        """Close after the response that is under way; at once without one."""
+        """Close after the response under way, at once without one."""
         self.retiring = True
         if self.open and not self.busy:
             self.force_close()
@@ -157,8 +160,9 @@ class Connection(web.RequestHandler):
         if self._wire is not None:
             self._wire.abort()
         elif self._socket is not None:
-            # In the handshake the transport is out of reach. The loop sees the end of its socket.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(
+                OSError
+            ):  # in the handshake, the transport is out of reach; the loop sees this
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     @override
@@ -212,9 +216,12 @@ class Connection(web.RequestHandler):
         if self._closing or self._wire is None:
             self._held.clear()
         elif not self._held:
-            self._wire.resume_reading()
+            if not self._reading:
+                self._wire.resume_reading()
+                self._reading = True
         else:
             self._wire.pause_reading()
+            self._reading = False
             if not self.busy:
                 self._look_again = self._loop.call_later(self._pause_s, self._parse_on)
                 self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
@@ -226,8 +233,8 @@ class Connection(web.RequestHandler):
 
     def _discard(self) -> None:
         """Hand over some of a body; aiohttp throws it away, for a second at most."""
-        piece, self._held = bytes(self._held[:READ_BUFFER_BYTES]), self._held[READ_BUFFER_BYTES:]
-        super().data_received(piece)
+        piece, self._held = self._held[:READ_BUFFER_BYTES], self._held[READ_BUFFER_BYTES:]
+        super().data_received(bytes(piece))
 
     def _parse_head(self) -> bool:
         """Hand over more of a request head; False when it is beyond its limits."""
@@ -235,7 +242,7 @@ class Connection(web.RequestHandler):
         self._pause_s = _FIRST_LOOK_S
         size, lines = self._keeper.head_limits(self)
         piece = self.head.next_piece(self._held, size)
-        if not self.head.size:
+        if not (begun := self.head.size > 0):
             self.since = self._loop.time()
         self.head.grow(piece)
         if not piece or self.head.lines > lines:
@@ -244,10 +251,12 @@ class Connection(web.RequestHandler):
         del self._held[: len(piece)]
         complete = self._request_count
         super().data_received(piece)
-        if self._request_count > complete:
+        if whole := self._request_count > complete:
             self.head.clear()
+            self.begun = False
             self.since = self._loop.time()
-        self._keeper.head_grew(self)
+        if begun or not whole:
+            self._keeper.head_grew(self)
         return True
 
     @override
@@ -279,22 +288,16 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         if status == HTTPStatus.BAD_REQUEST:
-            reason = refusal_reason(exc)
-            self._keeper.request_refused(self.peer, reason)
+            self._keeper.request_refused(self.peer, reason := refusal_reason(exc))
         else:
-            reason = HTTPStatus(status).phrase
-            self._keeper.request_failed(reason, exc)
-        if request.writer.output_size > 0:
-            raise ConnectionError("part of a response was sent already")
-        return problem(status, reason)
+            self._keeper.request_failed(reason := HTTPStatus(status).phrase, exc)
+        return problem_unless_begun(request, status, reason)
 
     @override
     def log_exception(self, *args: object, **kw: BaseException | None) -> None:
         self._keeper.request_failed(str(args[0]), kw.get("exc_info"))
 
     def _refuse_head(self) -> None:
-        self._held.clear()
         self._keeper.request_refused(self.peer, "request head too large")
-        if self._wire is not None:
-            self._wire.write(HEAD_TOO_LARGE)
+        cast("asyncio.Transport", self._wire).write(HEAD_TOO_LARGE)
         self.force_close()

@@ -221,13 +221,17 @@ class Listener:
     async def _keep_places(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer, unless a stranger's request would take one of the places that are kept for probes."""
         connection = request.protocol
-        if not isinstance(connection, Connection) or connection.verified or request.path in PROBE_PATHS:
+        if not isinstance(connection, Connection):
+            return await self._respond(request)
+        if connection.verified or request.path in PROBE_PATHS:
+            connection.begun = True
             return await self._respond(request)
         if not self._under_way.begin(peer := connection.peer):
             self._places.request_refused(peer, "too many requests under way")
             response = problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests are being answered; try again")
             response.headers[hdrs.RETRY_AFTER] = "1"
             return response
+        connection.begun = True
         try:
             return await self._respond(request)
         finally:

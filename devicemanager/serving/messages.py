@@ -29,6 +29,17 @@ def problem(status: int, message: str) -> web.Response:
     return response
 
 
+def problem_unless_begun(request: web.BaseRequest, status: int, message: str) -> web.Response:
+    """The same, in place of an answer that failed.
+
+    Raises:
+        ConnectionError: A part of that was sent already.
+    """
+    if request.writer.output_size > 0:
+        raise ConnectionError("part of a response was sent already")
+    return problem(status, message)
+
+
 def refusal_reason(error: BaseException | None) -> str:
     """Why a request head was refused, without a byte of it: aiohttp's own words quote headers, and so secrets."""
     match error:

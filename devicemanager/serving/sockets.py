@@ -5,7 +5,7 @@ import errno
 import fcntl
 import os
 import socket
-import struct
+import sys
 import termios
 from typing import Final
 
@@ -16,6 +16,8 @@ from devicemanager.serving.limits import Limits
 
 _ANY_IPV6: Final = "::"
 _ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what the first means where the kernel has no IPv6
+
+_INT: Final = bytes(4)
 
 OUT_OF_SOCKETS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """What ``accept`` says when there is nothing left to accept a connection with, until another one is closed."""
@@ -65,7 +67,6 @@ def unacknowledged(wire: asyncio.Transport) -> int:
     """Bytes in the kernel that the peer's has not acknowledged; 0 where there is no socket any more."""
     found = wire.get_extra_info("socket")
     try:
-        answer = fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, _INT), sys.byteorder)
     except (AttributeError, OSError, ValueError):
         return 0
-    return int(struct.unpack("i", answer)[0])

@@ -15,6 +15,7 @@ from typing import Final, NoReturn, TypeAlias
 
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.figures import FIGURES
 from devicemanager.rules import plausibility
 from devicemanager.rules.plausibility import CARDS_LIMIT
 
@@ -68,7 +69,7 @@ class Read:
     """The announced device was read.
 
     Attributes:
-        reading: Its figures: bytes, percent, degrees Celsius and milliwatts, or the reason for having none.
+        reading: Its figures in the units of readings, or the reasons for having none.
         partitions: All partitions of a card, those that are not to be touched included; None if it did not say.
     """
 
@@ -128,12 +129,9 @@ def _identity(card: Card) -> dict[str, object]:
 
 
 def _figures(reading: Reading) -> dict[str, object]:
-    return _identity(reading.card) | {
-        "memory": reading.memory_total_bytes,
-        "memoryUsed": reading.memory_used_bytes,
-        "cores": reading.cores_percent,
-        "temperature": reading.temperature_celsius,
-        "power": reading.power_milliwatts,
+    return {
+        **_identity(reading.card),
+        **{spec.line_key: reading.figures[spec.name] for spec in FIGURES if spec.line_key is not None},
         "unhealthy": reading.unhealthy_reason,
         "unread": dict(reading.unread_checks),
     }
@@ -181,17 +179,14 @@ def decode(raw: bytes) -> Line:
 
 
 def _reading(body: Mapping[str, object]) -> Reading:
-    total, used = plausibility.bytes_pair(_raw(body, "memory"), _raw(body, "memoryUsed"))
     unread = body.get("unread", {})
     if not isinstance(unread, dict):
         raise DocumentError("line: reading.unread: must be an object")
     return Reading(
         card=_card(body),
-        memory_total_bytes=total,
-        memory_used_bytes=used,
-        cores_percent=plausibility.percent(_raw(body, "cores")),
-        temperature_celsius=plausibility.celsius(_raw(body, "temperature")),
-        power_milliwatts=plausibility.milliwatts(_raw(body, "power")),
+        figures=plausibility.reading(
+            {spec.name: _raw(body, spec.line_key) for spec in FIGURES if spec.line_key is not None}
+        ),
         unhealthy_reason=_unhealthy_reason(body.get("unhealthy")),
         unread_checks={excerpt(check): _reason(word) for check, word in unread.items() if excerpt(check)},
     )
@@ -229,7 +224,7 @@ def _partition(body: Mapping[str, object]) -> Card:
 
 
 def _raw(body: Mapping[str, object], key: str) -> object:
-    """A figure as it came: a number still to be checked, or its reason."""
+    """A figure as it came: a value still to be checked, or its reason."""
     value = body.get(key, Reason.NOT_REPORTED)
     return _reason(value) if isinstance(value, str) else value
 

@@ -4,21 +4,22 @@ The keys are those of the existing operator's v1 body and a few additive ones, e
 in ``instance_metrics_schema``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
 from devicemanager.errors import DocumentError, excerpt
-from devicemanager.model.accelerator import CollectorState, Figure, Reason
+from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.figures import FIGURES, Figures
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.wire import timestamps
 from devicemanager.wire.instance_metrics_schema import (
@@ -35,7 +36,7 @@ from devicemanager.wire.instance_metrics_schema import (
     schemas,
 )
 
-__all__ = ["DEFAULT_API_GROUP", "document", "encode", "encode_list", "list_document", "parse", "schemas"]
+__all__ = ["DEFAULT_API_GROUP", "document", "list_document", "parse", "schemas"]
 
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """For an answer whose timestamp is no time: so old that nobody takes it for now."""
@@ -50,38 +51,21 @@ _SAMPLE_FIGURES: Final = (
     "rootfs_used_mib",
     "ephemeral_storage_used_mib",
 )
-_ACCELERATOR_FIGURES: Final = (
-    "memory_mib",
-    "memory_usage_mib",
-    "memory_utilization_percent",
-    "cores_utilization_percent",
-    "temperature_celsius",
-    "power_usage_watts",
-    "unhealthy",
-)
+_HEALTH: Final = "unhealthy"
 
 
-def encode(usage: InstanceUsage, *, api_group: str = DEFAULT_API_GROUP) -> bytes:
-    """The document of one Instance as JSON, ending in a newline."""
-    return _bytes(_instance(usage, api_group))
-
-
-def encode_list(usages: Iterable[InstanceUsage], *, api_group: str = DEFAULT_API_GROUP) -> bytes:
-    """The document of many Instances as JSON, in the order given, ending in a newline."""
-    return _bytes(_list(usages, api_group))
-
-
-def document(usage: InstanceUsage, *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
-    """The document of one Instance as plain JSON values, for YAML and for rows of a table."""
+def document(usage: WorkloadUsage, *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
+    """The document of one Instance as plain JSON values."""
     return _values(_instance(usage, api_group))
 
 
-def list_document(usages: Iterable[InstanceUsage], *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
-    """The document of many Instances as plain JSON values."""
-    return _values(_list(usages, api_group))
+def list_document(usages: Iterable[WorkloadUsage], *, api_group: str = DEFAULT_API_GROUP) -> dict[str, object]:
+    """The document of many Instances as plain JSON values, in the order given."""
+    items = [_instance(usage, api_group) for usage in usages]
+    return _values(InstanceMetricsList(api_version=f"{api_group}/{VERSION}", items=items))
 
 
-def parse(body: bytes) -> InstanceUsage:
+def parse(body: bytes) -> WorkloadUsage:
     """The Instance's usage from an API server's answer, the existing operator's included.
 
     A figure that the answer neither carries nor explains is absent ``not_reported``, as is one explained by a
@@ -99,7 +83,7 @@ def parse(body: bytes) -> InstanceUsage:
         raise DocumentError(f"not an InstanceMetrics: {fault}") from error
     if answer.kind != KIND:
         raise DocumentError(f"not an InstanceMetrics but a {excerpt(answer.kind, 64)!r}")
-    return InstanceUsage(
+    return WorkloadUsage(
         namespace=answer.metadata.namespace,
         name=answer.metadata.name,
         uid=answer.metadata.uid,
@@ -109,21 +93,11 @@ def parse(body: bytes) -> InstanceUsage:
     )
 
 
-def _bytes(model: BaseModel) -> bytes:
-    return model.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
-
-
 def _values(model: BaseModel) -> dict[str, object]:
     return model.model_dump(by_alias=True, exclude_none=True)
 
 
-def _list(usages: Iterable[InstanceUsage], api_group: str) -> InstanceMetricsList:
-    return InstanceMetricsList(
-        api_version=f"{api_group}/{VERSION}", items=[_instance(usage, api_group) for usage in usages]
-    )
-
-
-def _instance(usage: InstanceUsage, api_group: str) -> InstanceMetrics:
+def _instance(usage: WorkloadUsage, api_group: str) -> InstanceMetrics:
     return InstanceMetrics(
         api_version=f"{api_group}/{VERSION}",
         metadata=Metadata(
@@ -138,29 +112,31 @@ def _instance(usage: InstanceUsage, api_group: str) -> InstanceMetrics:
 
 
 def _sample(sample: UsageSample) -> Sample:
+    values = {figure: getattr(sample, figure) for figure in _SAMPLE_FIGURES}
     return Sample(
         timestamp=timestamps.seconds(sample.timestamp),
         accelerators=[_accelerator(entry) for entry in sample.accelerators] or None,
         requests=_sums(sample.requests),
         limits=_sums(sample.limits),
-        absent=_reasons(Sample, sample, _SAMPLE_FIGURES),
+        absent=_reasons(Sample, values),
         sources=[
             Source(name=report.name, state=report.state, age_s=report.age_s, message=report.message)
             for report in sample.sources
         ],
-        **_measured(sample, _SAMPLE_FIGURES),
+        **_measured(values),
     )
 
 
 def _accelerator(entry: AcceleratorUsage) -> Accelerator:
+    values = {**entry.figures, _HEALTH: entry.unhealthy}
     return Accelerator(
         id=entry.id,
         manufacturer=entry.manufacturer,
         index=entry.index,
         name=entry.name,
         mode=entry.mode,
-        absent=_reasons(Accelerator, entry, _ACCELERATOR_FIGURES),
-        **_measured(entry, _ACCELERATOR_FIGURES),
+        absent=_reasons(Accelerator, values),
+        **_measured(values),
     )
 
 
@@ -174,16 +150,14 @@ def _sums(resources: Resources) -> ResourceSums | None:
     )
 
 
-def _measured(values: object, figures: Iterable[str]) -> dict[str, Any]:
+def _measured(values: Mapping[str, object]) -> dict[str, Any]:
     """Attribute -> figure, of those that were measured."""
-    found = ((figure, getattr(values, figure)) for figure in figures)
-    return {figure: value for figure, value in found if not isinstance(value, Reason)}
+    return {figure: value for figure, value in values.items() if not isinstance(value, Reason)}
 
 
-def _reasons(model: type[BaseModel], values: object, figures: Iterable[str]) -> dict[str, str] | None:
+def _reasons(model: type[BaseModel], values: Mapping[str, object]) -> dict[str, str] | None:
     """Key on the wire -> reason, of those that were not; None when all were."""
-    found = ((figure, getattr(values, figure)) for figure in figures)
-    reasons = {_key(model, figure): value.value for figure, value in found if isinstance(value, Reason)}
+    reasons = {_key(model, figure): value.value for figure, value in values.items() if isinstance(value, Reason)}
     return reasons or None
 
 
@@ -192,13 +166,9 @@ def _key(model: type[BaseModel], figure: str) -> str:
 
 
 def _usage_sample(sample: Sample) -> UsageSample:
-    cpu, memory, rootfs, ephemeral = _figures(sample, _SAMPLE_FIGURES)
     return UsageSample(
         timestamp=timestamps.parse(sample.timestamp) or _NO_TIME,
-        cpu_usage_nanocores=cpu,
-        memory_working_set_mib=memory,
-        rootfs_used_mib=rootfs,
-        ephemeral_storage_used_mib=ephemeral,
+        **{figure: _given(sample, figure) for figure in _SAMPLE_FIGURES},
         accelerators=tuple(_accelerator_usage(entry) for entry in sample.accelerators or ()),
         requests=_resources(sample.requests),
         limits=_resources(sample.limits),
@@ -210,25 +180,23 @@ def _usage_sample(sample: Sample) -> UsageSample:
 
 
 def _accelerator_usage(entry: Accelerator) -> AcceleratorUsage:
-    memory, used, used_percent, cores, temperature, power = _figures(entry, _ACCELERATOR_FIGURES[:-1])
     return AcceleratorUsage(
         id=entry.id,
         manufacturer=entry.manufacturer,
         index=entry.index,
         name=entry.name,
         mode=entry.mode,
-        memory_mib=memory,
-        memory_usage_mib=used,
-        memory_utilization_percent=used_percent,
-        cores_utilization_percent=cores,
-        temperature_celsius=temperature,
-        power_usage_watts=power,
-        unhealthy=_reason(entry, "unhealthy") if entry.unhealthy is None else entry.unhealthy,
+        figures=Figures(**{spec.name: _given(entry, spec.name) for spec in FIGURES}),
+        unhealthy=_given(entry, _HEALTH),
     )
 
 
-def _figures(model: Sample | Accelerator, figures: Iterable[str]) -> list[Figure]:
-    return [_reason(model, figure) if (value := getattr(model, figure)) is None else value for figure in figures]
+def _given(model: Sample | Accelerator, figure: str) -> Any:
+    """A figure of the model, or its reason."""
+    value = getattr(model, figure)
+    if value is None:
+        return _reason(model, figure)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _reason(model: Sample | Accelerator, figure: str) -> Reason:

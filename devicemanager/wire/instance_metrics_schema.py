@@ -4,15 +4,16 @@ The OpenAPI documents are written from these models, so they cannot say anything
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
 from typing_extensions import override
 
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.allocation import Mode
+from devicemanager.model.figures import FIGURES, FigureSpec, Scope, unit_text
 from devicemanager.model.usage import SourceState
 
 VERSION: Final = "v1"
@@ -52,8 +53,8 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
 
-class Accelerator(_Model):
-    """One accelerator, or one partition of one, that was given to the Instance."""
+class _Given(_Model):
+    """Which accelerator it is, and how it was given."""
 
     id: str = Field(description="Vendor UUID of the card; of the partition where it has one of its own.")
     manufacturer: str = Field(default="", description="Manufacturer, as its device manager is labelled: nvidia.")
@@ -65,26 +66,35 @@ class Accelerator(_Model):
         "show memory used and compute of the share alone; temperature, power and health are always the board's.",
         json_schema_extra={"enum": [mode.label for mode in Mode if mode is not Mode.VISIBILITY]},
     )
-    memory_mib: Int64 | None = Field(
-        default=None, alias="memoryMiB", description="Capacity of the card or partition, MiB, rounded up."
+
+
+def _figure_field(spec: FigureSpec) -> tuple[Any, Any]:
+    """The field of one figure: what it is read into, and what is said of it."""
+    extra: dict[str, Any] = {"x-kubernetes-list-type": "atomic"} if spec.quantity.names else {}
+    kind = list[StrictStr] if spec.quantity.names else Int64 if spec.quantity.bits > 32 else Int32
+    field = Field(
+        default=None, alias=spec.sample_key, description=_sample_text(spec), json_schema_extra=extra or None
     )
-    memory_usage_mib: Int64 | None = Field(
-        default=None, alias="memoryUsageMiB", description="Memory in use, MiB, rounded up."
+    return kind | None, field
+
+
+def _sample_text(spec: FigureSpec) -> str:
+    """What a figure of the sample is, in which unit, and whose."""
+    whose = "of the board" if spec.scope is Scope.BOARD else "whose it is depends on mode"
+    return f"{spec.description}{unit_text(spec.quantity)}; {whose}."
+
+
+if TYPE_CHECKING:
+    _WithFigures = _Given
+else:
+    _WithFigures = create_model(
+        "_WithFigures", __base__=_Given, **{spec.name: _figure_field(spec) for spec in FIGURES}
     )
-    memory_utilization_percent: Int32 | None = Field(
-        default=None, alias="memoryUtilizationPercent", description="Memory in use, percent of memoryMiB, cut off."
-    )
-    cores_utilization_percent: Int32 | None = Field(
-        default=None,
-        alias="coresUtilizationPercent",
-        description="Compute in use, percent: of the card; of the partition for a partition.",
-    )
-    temperature_celsius: Int32 | None = Field(
-        default=None, alias="temperatureCelsius", description="Temperature of the board, degrees Celsius."
-    )
-    power_usage_watts: Int32 | None = Field(
-        default=None, alias="powerUsageWatts", description="Power drawn by the board, watts, cut off."
-    )
+
+
+class Accelerator(_WithFigures):
+    """One accelerator, or one partition of one, that was given to the Instance."""
+
     unhealthy: StrictBool | None = Field(
         default=None, description="Whether any health check of the board says that it is unhealthy."
     )

@@ -58,7 +58,6 @@ class Pod:
     ports: Mapping[str, int] = field(default_factory=dict)
     requests: Resources = field(default_factory=Resources)
     limits: Resources = field(default_factory=Resources)
-    resource_version: str | None = None
 
     @property
     def kubelet_uid(self) -> str:
@@ -104,7 +103,6 @@ def from_object(document: object) -> Pod:
         ports=_ports(spec),
         requests=_summed(lasting, "requests"),
         limits=_summed(lasting, "limits"),
-        resource_version=text(metadata.get("resourceVersion")),
     )
 
 

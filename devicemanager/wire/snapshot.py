@@ -10,25 +10,25 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
+from pydantic import BeforeValidator, PlainValidator, ValidationError
 from pydantic_core import from_json
 
 from devicemanager.errors import DocumentError, ExcessError, excerpt
-from devicemanager.model.accelerator import CollectorState, CollectorStatus, Figure, Reading, Reason, Snapshot
+from devicemanager.model.accelerator import CollectorState, CollectorStatus, Reading, Reason, Snapshot
+from devicemanager.model.figures import FIGURES, FigureSpec, Scope
 from devicemanager.model.usage import PeerSnapshot, SliceUsage, SnapshotCard
 from devicemanager.rules import cards as card_rules
-from devicemanager.rules import freshness, plausibility, units
+from devicemanager.rules import freshness, units
 from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.wire import bounds
 from devicemanager.wire.json_values import items, member
-from devicemanager.wire.snapshot_slices import RECORD_LIMITS, CardPartition, plausible_mib, usable_slices
+from devicemanager.wire.snapshot_slices import RECORD_LIMITS, CardPartition, FiguresDocument, usable_slices
 from devicemanager.wire.tolerant import (
     Document,
     FigureField,
     FlagField,
     KeyField,
     LineField,
-    ReasonsField,
     TimeField,
     item_or_none,
     items_or_none,
@@ -44,7 +44,7 @@ GROUPS_LIMIT: Final = 64
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 """What a Go program prints for a time that was never set: the snapshot before the first sample."""
 
-PARTITION_FIGURES: Final = ("memory", "memoryUsage", "memoryUtilization", "coresUtilization")
+PARTITION_FIGURES: Final = tuple(spec for spec in FIGURES if spec.scope is Scope.SHARE)
 """What is measured of a partition; temperature, power and health are its card's."""
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
@@ -75,39 +75,43 @@ def encode(snapshot: Snapshot) -> bytes:
 
 def _encode_card(reading: Reading) -> dict[str, object]:
     card = reading.card
-    figures: dict[str, Figure] = {
-        "memory": units.mib(reading.memory_total_bytes),
-        "memoryUsage": units.mib(reading.memory_used_bytes),
-        "memoryUtilization": units.percent_used(reading.memory_used_bytes, reading.memory_total_bytes),
-        "coresUtilization": reading.cores_percent,
-        "temperature": reading.temperature_celsius,
-        "powerUsage": units.watts(reading.power_milliwatts),
-    }
     document: dict[str, object] = {"id": card.id, "index": card.index}
     if card.name is not None:
         document["name"] = card.name
     if card.pci_bus_id is not None:
         document["pciBusId"] = card.pci_bus_id
-    document |= {key: figure for key, figure in figures.items() if not isinstance(figure, Reason)}
+    figures, absent = _encode_figures(reading, FIGURES)
+    document |= figures
     document["unhealthy"] = reading.unhealthy_reason is not None
     if reading.unhealthy_reason is not None:
         document["unhealthyReason"] = reading.unhealthy_reason
     unread = {check: reason.value for check, reason in reading.unread_checks.items()}
-    document["absent"] = unread | {key: f.value for key, f in figures.items() if isinstance(f, Reason)}
+    document["absent"] = unread | absent
     if reading.partitions:
         document["partitions"] = [_encode_partition(partition) for partition in reading.partitions]
     return document
 
 
 def _encode_partition(reading: Reading) -> dict[str, object]:
-    figures = _encode_card(reading)
-    absent = figures["absent"]
     document: dict[str, object] = {"id": reading.card.id}
     if reading.card.profile is not None:
         document["profile"] = reading.card.profile
-    document |= {key: figures[key] for key in PARTITION_FIGURES if key in figures}
-    document["absent"] = {key: member(absent, key) for key in PARTITION_FIGURES if key not in figures}
-    return document
+    figures, absent = _encode_figures(reading, PARTITION_FIGURES)
+    return document | figures | {"absent": absent}
+
+
+def _encode_figures(reading: Reading, specs: Iterable[FigureSpec]) -> tuple[dict[str, object], dict[str, str]]:
+    """By key: the figures that are there, and why the others are absent."""
+    figures = units.published(reading.figures)
+    document: dict[str, object] = {}
+    absent: dict[str, str] = {}
+    for spec in specs:
+        value = figures[spec.name]
+        if isinstance(value, Reason):
+            absent[spec.snapshot_key] = value.value
+        else:
+            document[spec.snapshot_key] = value
+    return document, absent
 
 
 def _encode_status(status: CollectorStatus) -> dict[str, object]:
@@ -171,47 +175,25 @@ def _check_counts(raw: Mapping[str, object]) -> None:
             raise ExcessError(f"snapshot: more than {limit} {what}")
 
 
-class _Card(Document):
+class _Card(FiguresDocument):
     id: KeyField
     index: FigureField = Reason.NOT_REPORTED
     name: LineField = None
     pci_bus_id: LineField = None
-    memory: FigureField = Reason.NOT_REPORTED
-    memory_usage: FigureField = Reason.NOT_REPORTED
-    memory_utilization: FigureField = Reason.NOT_REPORTED
-    cores_utilization: FigureField = Reason.NOT_REPORTED
-    temperature: FigureField = Reason.NOT_REPORTED
-    power_usage: FigureField = Reason.NOT_REPORTED
     unhealthy: FlagField = Reason.NOT_REPORTED
     unhealthy_reason: LineField = None
-    absent: ReasonsField = Field(default_factory=dict)
     partitions: Annotated[tuple[CardPartition, ...], BeforeValidator(items_or_none(CardPartition))] = ()
 
     def snapshot_card(self) -> SnapshotCard:
-        memory, used = plausible_mib(
-            self._known("memory", self.memory), self._known("memoryUsage", self.memory_usage)
-        )
-        share = plausibility.percent(self._known("memoryUtilization", self.memory_utilization))
-        if Reason.INVALID_DATA in (memory, used):
-            share = Reason.INVALID_DATA
         return SnapshotCard(
             id=self.id,
             index=None if isinstance(self.index, Reason) else self.index,
             name=self.name,
-            memory_mib=memory,
-            memory_usage_mib=used,
-            memory_utilization_percent=share,
-            cores_utilization_percent=plausibility.percent(self._known("coresUtilization", self.cores_utilization)),
-            temperature_celsius=plausibility.celsius(self._known("temperature", self.temperature)),
-            power_usage_watts=_plausible_watts(self._known("powerUsage", self.power_usage)),
+            figures=self.plausible_figures(),
             unhealthy=self.unhealthy,
             unhealthy_reason=self.unhealthy_reason,
             pci_bus_id=self.pci_bus_id,
         )
-
-    def _known(self, key: str, figure: Figure) -> Figure:
-        """The figure, unless the sender itself says that it has none."""
-        return self.absent.get(key, figure)
 
 
 class _Group(Document):
@@ -279,9 +261,3 @@ def _partitions(groups: Iterable[_Group]) -> Mapping[str, tuple[SliceUsage, ...]
             if found:
                 partitions.setdefault(group.manufacturer, []).extend(found)
     return {manufacturer: tuple(found) for manufacturer, found in partitions.items()}
-
-
-def _plausible_watts(power_watts: Figure) -> Figure:
-    if isinstance(power_watts, Reason):
-        return power_watts
-    return units.watts(plausibility.milliwatts(power_watts * 1000))

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Final, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.figures import FIGURES, Figure, Figures
+from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import SliceDevice, SliceUsage
 from devicemanager.rules import plausibility
 from devicemanager.wire.tolerant import (
@@ -25,7 +26,6 @@ from devicemanager.wire.tolerant import (
 )
 
 _VERSIONS: Final = range(1, 2)
-_MIB: Final = 1 << 20
 
 RECORD_LIMITS: Final[Mapping[str, int]] = MappingProxyType({"usages": 4096, "devices": 1024, "partitions": 4096})
 """Records of each kind. The existing operator sends at most as many, and 256 devices."""
@@ -40,12 +40,13 @@ class _Usage(Document):
     cores_utilization_percent: FigureField = Reason.NOT_REPORTED
 
     def slice_usage(self) -> SliceUsage:
+        figures = _figures(Reason.NOT_REPORTED, self.memory_used_mib, self.cores_utilization_percent)
         return SliceUsage(
             pod_uid=self.pod_uid,
             container=self.container,
             card_id=self.device_id,
-            memory_used_mib=plausible_mib(Reason.NOT_REPORTED, self.memory_used_mib)[1],
-            cores_percent=plausibility.percent(self.cores_utilization_percent),
+            memory_used_mib=figures.number("memory_used"),
+            cores_percent=figures.number("compute_utilization"),
         )
 
 
@@ -64,42 +65,63 @@ class _Partition(Document):
     cores_reason: ReasonField = None
 
     def slice_usage(self) -> SliceUsage:
-        total, used = plausible_mib(
-            self.memory_reason or self.memory_total_mib, self.memory_reason or self.memory_used_mib
+        figures = _figures(
+            self.memory_reason or self.memory_total_mib,
+            self.memory_reason or self.memory_used_mib,
+            self.cores_reason or self.cores_percent,
         )
         return SliceUsage(
             pod_uid=self.pod_uid,
             container=self.container,
             card_id=self.device_id,
-            memory_used_mib=used,
-            cores_percent=plausibility.percent(self.cores_reason or self.cores_percent),
+            memory_used_mib=figures.number("memory_used"),
+            cores_percent=figures.number("compute_utilization"),
             partition_id=self.id,
-            memory_total_mib=total,
+            memory_total_mib=figures.number("memory_total"),
         )
 
 
-class CardPartition(Document):
+class FiguresDocument(Document):
+    """What has the figures of a device, by the keys of the snapshot, and says in ``absent`` why it has others not.
+
+    Attributes:
+        figures: Name of the figure -> as it came.
+        absent: Key of the snapshot -> reason.
+    """
+
+    figures: dict[str, object]
+    absent: ReasonsField = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_figures(cls, raw: object) -> object:
+        if not isinstance(raw, dict):
+            return raw
+        found = ((spec.name, raw.get(spec.snapshot_key)) for spec in FIGURES)
+        return {**raw, "figures": {name: value for name, value in found if value is not None}}
+
+    def plausible_figures(self) -> Figures:
+        """In the units of the wire. What the sender itself says it has not is not read."""
+        absent = {spec.name: self.absent[spec.snapshot_key] for spec in FIGURES if spec.snapshot_key in self.absent}
+        return plausibility.published(self.figures | absent)
+
+
+class CardPartition(FiguresDocument):
     """One partition among the ``partitions`` of a card; what this device manager sends."""
 
     id: KeyField
-    memory: FigureField = Reason.NOT_REPORTED
-    memory_usage: FigureField = Reason.NOT_REPORTED
-    cores_utilization: FigureField = Reason.NOT_REPORTED
-    absent: ReasonsField = Field(default_factory=dict)
 
     def slice_usage(self, card_id: str) -> SliceUsage:
         """The same as a record of ``slices``, of no pod."""
-        total, used = plausible_mib(
-            self.absent.get("memory", self.memory), self.absent.get("memoryUsage", self.memory_usage)
-        )
+        figures = self.plausible_figures()
         return SliceUsage(
             pod_uid="",
             container="",
             card_id=card_id,
-            memory_used_mib=used,
-            cores_percent=plausibility.percent(self.absent.get("coresUtilization", self.cores_utilization)),
+            memory_used_mib=figures.number("memory_used"),
+            cores_percent=figures.number("compute_utilization"),
             partition_id=self.id,
-            memory_total_mib=total,
+            memory_total_mib=figures.number("memory_total"),
         )
 
 
@@ -156,14 +178,6 @@ def _sorted_out(items: Iterable[tuple[str, _Value]]) -> Mapping[str, tuple[_Valu
     return {manufacturer: tuple(values) for manufacturer, values in sorted_out.items()}
 
 
-def plausible_mib(total: Figure, used: Figure) -> tuple[Figure, Figure]:
-    """Capacity and use in MiB, as far as they are plausible."""
-
-    def in_bytes(figure: Figure) -> Figure:
-        return figure if isinstance(figure, Reason) else figure * _MIB
-
-    def in_mib(figure: Figure) -> Figure:
-        return figure if isinstance(figure, Reason) else figure // _MIB
-
-    plausible_total, plausible_used = plausibility.bytes_pair(in_bytes(total), in_bytes(used))
-    return in_mib(plausible_total), in_mib(plausible_used)
+def _figures(total: Figure, used: Figure, cores: Figure) -> Figures:
+    """Capacity and use in MiB, and compute in percent, as far as they are plausible."""
+    return plausibility.published({"memory_total": total, "memory_used": used, "compute_utilization": cores})

@@ -22,6 +22,8 @@ from devicemanager.worker.cluster import ClusterClient, is_name, object_path
 from devicemanager.worker.connected import ReadOptions, connected_reader
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome
+from devicemanager.worker.workloads.instance.workload import INSTANCE
+from devicemanager.worker.workloads.workload import API_VERSION
 
 _NO_WORKER: Final = frozenset({404, 502, 503})
 """What an API server answers when the group is served by nobody, or by nobody who answers."""
@@ -82,8 +84,9 @@ async def ask(settings: InstanceMetricsSettings, clock: Clock | None = None) -> 
 
 
 async def _from_worker(cluster: ClusterClient, settings: InstanceMetricsSettings, namespace: str) -> Outcome:
-    prefix = f"/apis/{settings.api_group}/v1/namespaces"
-    path = object_path(prefix, namespace, "instances", settings.name, "metrics")
+    resource = INSTANCE.resource
+    prefix = f"/apis/{settings.api_group}/{API_VERSION}/namespaces"
+    path = object_path(prefix, namespace, resource.source.plural, settings.name, resource.subresource)
     params = {"timeout": f"{settings.timeout:.1f}s"}
     return Answer(instance_metrics.parse(await cluster.get(path, params, deadline_s=settings.timeout)))
 

@@ -6,7 +6,7 @@ async with connected_reader(Kubeconfig("~/.kube/config")) as reader:
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,9 +19,12 @@ from devicemanager.worker.device_managers import DeviceManagers
 from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess
 from devicemanager.worker.kubelet import KubeletSource, ProxiedKubelets
 from devicemanager.worker.metrics_server import MetricsServer
-from devicemanager.worker.read import InstanceReader
+from devicemanager.worker.read import WorkloadReader
 from devicemanager.worker.sources import AGES, Ages, Sources
-from devicemanager.worker.workloads import Workloads
+from devicemanager.worker.workloads.instance.workload import INSTANCE
+from devicemanager.worker.workloads.reads import WorkloadReads
+from devicemanager.worker.workloads.registry import WORKLOADS
+from devicemanager.worker.workloads.workload import Workload
 
 SYSTEM_NAMESPACE: Final = "gpustack-system"
 """Where the existing operator's chart installs, and ours."""
@@ -57,14 +60,19 @@ class ReadSide:
     """Everything that reading needs, running.
 
     Attributes:
-        reader: Answers.
+        readers: One per kind of workload, by the plural of its resource.
         cluster: The API server's client, for whatever else is to be asked.
         sources: With the statistics of the shared reads.
     """
 
-    reader: InstanceReader
+    readers: Mapping[str, WorkloadReader]
     cluster: ClusterClient
     sources: Sources
+
+    @property
+    def reader(self) -> WorkloadReader:
+        """For Instances."""
+        return self.readers[INSTANCE.resource.plural]
 
 
 @asynccontextmanager
@@ -86,20 +94,28 @@ async def connected(
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(ClusterClient(credentials, clock))
         device_managers = await stack.enter_async_context(_device_managers(cluster, options, clock))
-        workloads = await stack.enter_async_context(Workloads(cluster, clock))
         kubelets: KubeletSource = ProxiedKubelets(cluster)
         if options.kubelets is not None:
             kubelets = await stack.enter_async_context(DirectKubelets(cluster, cluster, options.kubelets, clock))
         sources = await stack.enter_async_context(
             Sources(kubelets, MetricsServer(cluster), device_managers, clock, options.ages)
         )
+        readers = {
+            workload.resource.plural: WorkloadReader(
+                await stack.enter_async_context(WorkloadReads(workload, cluster, clock)),
+                sources,
+                clock,
+                options.deadlines,
+            )
+            for workload in WORKLOADS
+        }
         async with asyncio.TaskGroup() as background:
             followed = [
                 background.create_task(cluster.follow_credentials()),
                 background.create_task(device_managers.follow()),
             ]
             try:
-                yield ReadSide(InstanceReader(workloads, sources, clock, options.deadlines), cluster, sources)
+                yield ReadSide(readers, cluster, sources)
             except BaseException as error:  # noqa: BLE001 - raised again below as itself, not in a group of ours
                 failure = error
             finally:
@@ -111,11 +127,11 @@ async def connected(
 
 @asynccontextmanager
 async def connected_reader(
-    credentials: CredentialsSource, options: ReadOptions = READ_OPTIONS
-) -> AsyncIterator[InstanceReader]:
-    """Only the reader of :func:`connected`."""
+    credentials: CredentialsSource, options: ReadOptions = READ_OPTIONS, workload: Workload = INSTANCE
+) -> AsyncIterator[WorkloadReader]:
+    """Only the reader of :func:`connected` for one kind of workload."""
     async with connected(credentials, options) as side:
-        yield side.reader
+        yield side.readers[workload.resource.plural]
 
 
 def _device_managers(cluster: Cluster, options: ReadOptions, clock: Clock) -> DeviceManagers:

@@ -1,4 +1,4 @@
-"""Many Instances at once: one list of them, one of their pods, and one read of each peer on each of their nodes.
+"""Many workloads at once: one list of them, one of their pods, and one read of each peer on each of their nodes.
 
 A node that does not answer costs its own rows their figures, and adds a warning; metrics.k8s.io is not asked, since
 that would be one request for each pod.
@@ -10,14 +10,15 @@ from typing import Final
 
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
-from devicemanager.model.usage import InstanceUsage, SourceState
+from devicemanager.model.usage import SourceState, WorkloadUsage
 from devicemanager.rules.merge import ALLOCATION
-from devicemanager.wire.instances import Instance
+from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.deadlines import Countdown, Deadlines
 from devicemanager.worker.outcomes import Choose, DeadlineExceeded, ListOutcome, ListResult, Unavailable
 from devicemanager.worker.sources import Sources, assemble, of_pod
 from devicemanager.worker.transport import attempt
-from devicemanager.worker.workloads import Missing, Name, Workload, Workloads, workload
+from devicemanager.worker.workloads.reads import Name, WorkloadReads
+from devicemanager.worker.workloads.workload import Located, NotLocated
 
 PARALLEL_NODES: Final = 128
 """Nodes asked at once for one list: 200 silent ones still leave time for the others."""
@@ -30,7 +31,7 @@ _UNREMARKABLE: Final = frozenset({SourceState.OK, SourceState.NOT_YET, SourceSta
 
 
 async def read_all(
-    workloads: Workloads,
+    reads: WorkloadReads,
     sources: Sources,
     clock: Clock,
     namespace: str | None,
@@ -38,33 +39,33 @@ async def read_all(
     left: Countdown,
     deadlines: Deadlines,
 ) -> ListResult:
-    """The Instances of a namespace, or of all for None; see :meth:`~devicemanager.worker.outcomes.Reader.list`."""
-    listed = await attempt(workloads.all(namespace, deadline_s=left.at_most(deadlines.api_s)))
+    """The workloads of a namespace, or of all for None; see :meth:`~devicemanager.worker.outcomes.Reader.list`."""
+    listed = await attempt(reads.all(namespace, deadline_s=left.at_most(deadlines.api_s)))
     if isinstance(listed, FetchError):
-        message = f"Instances cannot be listed: {listed.state}: {listed.message}"
+        message = f"{reads.workload.resource.source.kind}s cannot be listed: {listed.state}: {listed.message}"
         return DeadlineExceeded(message) if left.over else Unavailable(message)
-    instances, pods, version = listed
-    ordered = [each for _, each in sorted(instances.items())]
+    sources_by_name, pods = listed
+    ordered = [each for _, each in sorted(sources_by_name.items())]
     chosen = ordered if choose is None else choose(ordered)
-    rows = [(each, workload(each, pods.get((each.namespace, each.name)))) for each in chosen]
+    rows = [(each, reads.workload.locate(each, pods.get((each.namespace, each.name), ()))) for each in chosen]
     measured = await _measured(
-        [row for _, row in rows if isinstance(row, Workload)], sources, clock, left, deadlines
+        [row for _, row in rows if isinstance(row, Located)], sources, clock, left, deadlines
     )
     items = tuple(measured.get((each.namespace, each.name)) or _unmeasured(each) for each, _ in rows)
-    absences = {f"{each.namespace}/{each.name}": row.message for each, row in rows if isinstance(row, Missing)}
-    return ListOutcome(items, _warnings(items), version or None, absences)
+    absences = {f"{each.namespace}/{each.name}": row.message for each, row in rows if isinstance(row, NotLocated)}
+    return ListOutcome(items, _warnings(items), absences)
 
 
 async def _measured(
-    rows: Sequence[Workload], sources: Sources, clock: Clock, left: Countdown, deadlines: Deadlines
-) -> Mapping[Name, InstanceUsage]:
+    rows: Sequence[Located], sources: Sources, clock: Clock, left: Countdown, deadlines: Deadlines
+) -> Mapping[Name, WorkloadUsage]:
     """The rows, node by node: what a node said is joined as it comes, and not held until the last has answered."""
     turns = asyncio.Semaphore(PARALLEL_NODES)
-    by_node: dict[str, list[Workload]] = {}
+    by_node: dict[str, list[Located]] = {}
     for row in rows:
         by_node.setdefault(row.node_name, []).append(row)
 
-    async def of_node(node: str, mine: Sequence[Workload]) -> Sequence[InstanceUsage]:
+    async def of_node(node: str, mine: Sequence[Located]) -> Sequence[WorkloadUsage]:
         async with turns:
             kubelet_read = sources.kubelets.begin(node, deadline_s=left.at_most(deadlines.kubelet_s))
             deadline_s = left.at_most(deadlines.device_manager_s)
@@ -81,18 +82,18 @@ async def _measured(
     return {(usage.namespace, usage.name): usage for read in reads for usage in read.result()}
 
 
-def _unmeasured(instance: Instance) -> InstanceUsage:
-    return InstanceUsage(
-        namespace=instance.namespace,
-        name=instance.name,
-        uid=instance.uid,
-        created_at=instance.created_at,
-        labels=instance.labels,
-        node_name=instance.node_name,
+def _unmeasured(source: WorkloadObject) -> WorkloadUsage:
+    return WorkloadUsage(
+        namespace=source.namespace,
+        name=source.name,
+        uid=source.uid,
+        created_at=source.created_at,
+        labels=source.labels,
+        node_name=source.node_name,
     )
 
 
-def _warnings(items: Iterable[InstanceUsage]) -> tuple[str, ...]:
+def _warnings(items: Iterable[WorkloadUsage]) -> tuple[str, ...]:
     """One line per peer that cost rows their figures, in the order of the rows."""
     faults = {
         (item.node_name, report.name): report

@@ -1,34 +1,31 @@
-"""How a read ended, as values: each carries the HTTP status that a caller of the API would get."""
+"""How a read ended, as values, and what a server needs of whoever reads."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-from devicemanager.model.usage import InstanceUsage
-from devicemanager.wire.instances import Instance
+from devicemanager.model.usage import WorkloadUsage
+from devicemanager.wire.workload_objects import WorkloadObject
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The Instance with its sample; ``usage.sample.sources`` says what is missing and why."""
+    """The workload with its sample; ``usage.sample.sources`` says what is missing and why."""
 
-    status: ClassVar[int] = 200
-    usage: InstanceUsage
+    usage: WorkloadUsage
 
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """There is no such Instance."""
+    """There is no such workload."""
 
-    status: ClassVar[int] = 404
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """The Instance exists and nothing can be said of its usage now; the message names each source and why."""
+    """The workload exists and nothing can be said of its usage now; the message names each source and why."""
 
-    status: ClassVar[int] = 503
     message: str
 
 
@@ -36,7 +33,6 @@ class Unavailable:
 class DeadlineExceeded:
     """The caller's time, or ours, ran out before anything could be said."""
 
-    status: ClassVar[int] = 504
     message: str
 
 
@@ -45,37 +41,34 @@ Outcome: TypeAlias = Answer | NotFound | Unavailable | DeadlineExceeded
 
 @dataclass(frozen=True, slots=True)
 class ListOutcome:
-    """Many Instances at once.
+    """Many workloads at once.
 
     Attributes:
-        items: By namespace, then name. ``sample`` is None where an Instance has no pod of its own on a node.
+        items: By namespace, then name. ``sample`` is None where a workload has no pod of its own on a node.
         warnings: One line per source that cost rows their figures, bounded in number.
-        resource_version: Of the list of Instances; None where the API server gave none.
-        absences: namespace/name -> why that Instance has no sample.
+        absences: namespace/name -> why that workload has no sample.
     """
 
-    status: ClassVar[int] = 200
-    items: tuple[InstanceUsage, ...]
+    items: tuple[WorkloadUsage, ...]
     warnings: tuple[str, ...] = ()
-    resource_version: str | None = None
     absences: Mapping[str, str] = field(default_factory=dict)
 
 
-Choose: TypeAlias = Callable[[Sequence[Instance]], Sequence[Instance]]
-"""Of the Instances there are, by namespace and name, those to be measured and answered, in that order."""
+Choose: TypeAlias = Callable[[Sequence[WorkloadObject]], Sequence[WorkloadObject]]
+"""Of the workloads there are, by namespace and name, those to be measured and answered, in that order."""
 
 ListResult: TypeAlias = ListOutcome | Unavailable | DeadlineExceeded
 
 
 class Reader(Protocol):
-    """What a server in front needs of the use case."""
+    """Reads workloads of one kind."""
 
     async def read(self, namespace: str, name: str, *, deadline_s: float | None = None) -> Outcome:
-        """One Instance's current sample. Never raises but for cancellation.
+        """One workload's current sample. Never raises but for cancellation.
 
         Args:
             namespace: As the caller spelled it; a name that Kubernetes would refuse is not found.
-            name: The Instance.
+            name: The workload's.
             deadline_s: Seconds the caller still waits; None for the configured 10. The outcome is there by then.
         """
         ...
@@ -83,7 +76,7 @@ class Reader(Protocol):
     async def list(
         self, namespace: str | None = None, *, choose: Choose | None = None, deadline_s: float | None = None
     ) -> ListResult:
-        """The Instances of a namespace, or of all, each with its sample. Never raises, as ``read``.
+        """The workloads of a namespace, or of all, each with its sample. Never raises, as ``read``.
 
         Args:
             namespace: None for all. One that Kubernetes would refuse is empty, as it is there.

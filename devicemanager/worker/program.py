@@ -9,7 +9,6 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import structlog
@@ -23,25 +22,25 @@ from devicemanager.serving.probes import PING, Check, Probe, Shutdown
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.identity import ClientIdentity, ServerIdentity, self_signed_pair
 from devicemanager.tls.material import Pair, PairFiles, TrustedCAs
-from devicemanager.wire import instance_metrics
 from devicemanager.worker.apiserver.authentication import Authenticator, TokenVerdicts, is_front_proxy
 from devicemanager.worker.apiserver.authorization import AccessVerdicts, Authorizer, ReviewFailedError
-from devicemanager.worker.apiserver.concurrency import Cap
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.front_proxy import FrontProxy
+from devicemanager.worker.apiserver.in_flight import InFlightLimiter
 from devicemanager.worker.apiserver.limits import DESCRIPTORS_RESERVED, LIMITS
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners
 from devicemanager.worker.apiserver.registration import check_registration, parse_service
 from devicemanager.worker.apiserver.rendering import Renderer
-from devicemanager.worker.apiserver.resources import Resources
-from devicemanager.worker.apiserver.server import ApiServer, Parts
+from devicemanager.worker.apiserver.resources import ResourceHandler
+from devicemanager.worker.apiserver.server import ApiServer, Components
 from devicemanager.worker.apiserver.verdicts import OverloadedError, Verdicts
 from devicemanager.worker.connected import ReadOptions, ReadSide, connected
 from devicemanager.worker.credentials import SERVICE_ACCOUNT, CredentialsSource, Kubeconfig, ServiceAccount
 from devicemanager.worker.direct_kubelets import KubeletAccess
 from devicemanager.worker.sources import Ages
+from devicemanager.worker.workloads.registry import WORKLOADS
 
 _RETRY_S: Final = 5.0
 """Between two attempts at what must succeed once: the first access review, the look at the APIService."""
@@ -106,16 +105,18 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
     async with AsyncExitStack() as stack:
         side = await stack.enter_async_context(connected(_credentials(settings), options, clock=clock))
         registered = await _registered(settings, side)
-        parts, front_proxy = await _parts(settings, side, identity, clock, stack)
+        components, front_proxy = await _components(settings, side, identity, clock, stack)
         shutdown = Shutdown()
         ready = [
             PING,
             Check("front-proxy", lambda: None if front_proxy.trust is not None else front_proxy.problem),
-            Check("access-review", lambda: None if parts.authorizer.reached else "no access review answered yet"),
+            Check(
+                "access-review", lambda: None if components.authorizer.reached else "no access review answered yet"
+            ),
             shutdown.check,
         ]
         probes = _probes({"healthz": [PING], "livez": [PING], "readyz": ready}, log)
-        server = ApiServer(parts, probes)
+        server = ApiServer(components, probes)
         address = (settings.bind_address or "", settings.secure_port)
         listener = Listener(
             server.application(),
@@ -139,7 +140,7 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             tasks = [
                 background.create_task(front_proxy.follow()),
                 background.create_task(identity.follow()),
-                background.create_task(_reach_reviews(parts.authorizer)),
+                background.create_task(_reach_reviews(components.authorizer)),
             ]
             tasks += [
                 background.create_task(followed.follow()) for followed in (peers, kubelets) if followed is not None
@@ -153,13 +154,15 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
                     task.cancel()
 
 
-async def _parts(
+async def _components(
     settings: WorkerSettings, side: ReadSide, identity: ServerIdentity, clock: Clock, stack: AsyncExitStack
-) -> tuple[Parts, FrontProxy]:
-    cap = Cap(settings.max_reads)
+) -> tuple[Components, FrontProxy]:
+    limiter = InFlightLimiter(settings.max_reads)
+    resources = [workload.resource for workload in WORKLOADS]
     metrics = WorkerMetrics(
         lambda: identity.not_after,
-        lambda: cap.under_way,
+        lambda: limiter.in_flight,
+        resources,
         lambda: {
             "kubelet": side.sources.kubelets.statistics,
             "metrics.k8s.io": side.sources.metrics.statistics,
@@ -169,20 +172,29 @@ async def _parts(
     front_proxy = FrontProxy(side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())))
     tokens: TokenVerdicts = await stack.enter_async_context(Verdicts(clock))
     access: AccessVerdicts = await stack.enter_async_context(Verdicts(clock))
-    renderer = Renderer(settings.api_group, partial(instance_metrics.encode, api_group=settings.api_group))
-    parts = Parts(
-        discovery=DiscoveryDocuments(settings.api_group),
-        openapi=OpenApiDocuments(settings.api_group),
+    handlers = [
+        await stack.enter_async_context(
+            ResourceHandler(
+                side.readers[workload.resource.plural],
+                Renderer(settings.api_group, workload),
+                limiter,
+                clock,
+                metrics.observe_usages,
+            )
+        )
+        for workload in WORKLOADS
+    ]
+    components = Components(
+        discovery=DiscoveryDocuments(settings.api_group, resources),
+        openapi=OpenApiDocuments(settings.api_group, WORKLOADS),
         authenticator=Authenticator(lambda: front_proxy.trust, side.cluster, tokens, clock),
         authorizer=Authorizer(side.cluster, access),
-        resources=await stack.enter_async_context(
-            Resources(side.reader, renderer, cap, clock, metrics.observe_usages)
-        ),
-        owners=Owners(side.cluster, settings.api_group),
+        handlers=handlers,
+        owners=Owners(side.cluster, settings.api_group, resources),
         metrics=metrics,
         clock=clock,
     )
-    return parts, front_proxy
+    return components, front_proxy
 
 
 def _probes(roots: Mapping[str, Sequence[Check]], log: FilteringBoundLogger) -> dict[str, Probe]:

@@ -1,4 +1,4 @@
-"""The one use case: from a namespace and a name to what that Instance uses now.
+"""Reads what workloads of one kind use now.
 
 Two reads of the API server at once, then every source at once, each within its own time. metrics.k8s.io is asked
 when the kubelet fails, or is silent for too long.
@@ -25,23 +25,25 @@ from devicemanager.worker.outcomes import (
     Unavailable,
 )
 from devicemanager.worker.sources import Sources, assemble, of_pod
-from devicemanager.worker.workloads import Missing, Workload, Workloads, workload
+from devicemanager.worker.workloads.reads import WorkloadReads
+from devicemanager.worker.workloads.workload import Located, NotLocated
 
 
-class InstanceReader(Reader):
-    """Answers for one Instance, or for all.
+class WorkloadReader(Reader):
+    """Answers for one workload of a kind, or for all.
 
     Args:
-        workloads: Entered; reads Instances and pods.
+        reads: Entered; reads the workloads' objects and pods.
         sources: Entered; reads the rest.
         clock: Times the answers.
         deadlines: Of the parts.
     """
 
     def __init__(
-        self, workloads: Workloads, sources: Sources, clock: Clock, deadlines: Deadlines = DEADLINES
+        self, reads: WorkloadReads, sources: Sources, clock: Clock, deadlines: Deadlines = DEADLINES
     ) -> None:
-        self._workloads = workloads
+        self._reads = reads
+        self._kind = reads.workload.resource.source.kind
         self._sources = sources
         self._clock = clock
         self._deadlines = deadlines
@@ -49,19 +51,19 @@ class InstanceReader(Reader):
     @override
     async def read(self, namespace: str, name: str, *, deadline_s: float | None = None) -> Outcome:
         left = Countdown(self._whole_s(deadline_s))
-        title = f"Instance {namespace}/{name}"
+        title = f"{self._kind} {namespace}/{name}"
         if not (is_name(namespace) and is_name(name)):
-            return NotFound(f"Instance {namespace!r}/{name!r} not found")
-        work = await self._found((namespace, name), left)
-        match work:
-            case FetchError() if work.says_missing(name):
+            return NotFound(f"{self._kind} {namespace!r}/{name!r} not found")
+        located = await self._found((namespace, name), left)
+        match located:
+            case FetchError() if located.says_missing(name):
                 return NotFound(f"{title} not found")
             case FetchError():
-                return _ended(left, f"{title} cannot be read: {work.state}: {work.message}")
-            case Missing():
-                return Unavailable(work.message)
-            case Workload():
-                return await self._measured(work, left)
+                return _ended(left, f"{title} cannot be read: {located.state}: {located.message}")
+            case NotLocated():
+                return Unavailable(located.message)
+            case Located():
+                return await self._measured(located, left)
 
     @override
     async def list(
@@ -71,61 +73,61 @@ class InstanceReader(Reader):
         if namespace is not None and not is_name(namespace):
             return ListOutcome(())
         return await listing.read_all(
-            self._workloads, self._sources, self._clock, namespace, choose, left, self._deadlines
+            self._reads, self._sources, self._clock, namespace, choose, left, self._deadlines
         )
 
     def _whole_s(self, deadline_s: float | None) -> float:
         whole_s = self._deadlines.whole_s
         return whole_s if deadline_s is None else min(deadline_s, whole_s)
 
-    async def _found(self, name: tuple[str, str], left: Countdown) -> Workload | Missing | FetchError:
+    async def _found(self, name: tuple[str, str], left: Countdown) -> Located | NotLocated | FetchError:
         deadline_s = left.at_most(self._deadlines.api_s)
         # Together, because one after the other would cost every answer a round trip for the sake of the few that
-        # have no Instance.
-        instance_read = self._workloads.instance(name, deadline_s=deadline_s)
-        pod_read = self._workloads.pod(name, deadline_s=deadline_s)
-        instance = await instance_read.outcome()
-        if isinstance(instance, FetchError):
-            return instance
-        pod = await pod_read.outcome()
-        return pod if isinstance(pod, FetchError) else workload(instance, pod)
+        # are not there.
+        source_read = self._reads.source(name, deadline_s=deadline_s)
+        pods_read = self._reads.pods(name, deadline_s=deadline_s)
+        source = await source_read.outcome()
+        if isinstance(source, FetchError):
+            return source
+        pods = await pods_read.outcome()
+        return pods if isinstance(pods, FetchError) else self._reads.workload.locate(source, pods)
 
-    async def _measured(self, work: Workload, left: Countdown) -> Outcome:
+    async def _measured(self, located: Located, left: Countdown) -> Outcome:
         deadline_s = left.at_most(self._deadlines.device_manager_s)
         snapshot_reads = {
-            manufacturer: self._sources.snapshots.begin((work.node_name, manufacturer), deadline_s=deadline_s)
-            for manufacturer in work.allocation.manufacturers
+            manufacturer: self._sources.snapshots.begin((located.node_name, manufacturer), deadline_s=deadline_s)
+            for manufacturer in located.allocation.manufacturers
         }
-        kubelet, metrics_server = await self._usage(work, left)
+        kubelet, metrics_server = await self._usage(located, left)
         if isinstance(kubelet, SourceFailure) and isinstance(metrics_server, SourceFailure):
-            return _ended(left, _no_usage(work, kubelet, metrics_server))
+            return _ended(left, _no_usage(located, kubelet, metrics_server))
         snapshots = {manufacturer: await read.outcome() for manufacturer, read in snapshot_reads.items()}
         return Answer(
-            assemble(work, self._clock, kubelet=kubelet, metrics_server=metrics_server, snapshots=snapshots)
+            assemble(located, self._clock, kubelet=kubelet, metrics_server=metrics_server, snapshots=snapshots)
         )
 
-    async def _usage(self, work: Workload, left: Countdown) -> tuple[PodOutcome, PodOutcome | None]:
+    async def _usage(self, located: Located, left: Countdown) -> tuple[PodOutcome, PodOutcome | None]:
         """What the kubelet says, and what metrics.k8s.io says if that was asked and has answered."""
-        deadlines, name = self._deadlines, (work.pod.namespace, work.pod.name)
-        kubelet_read = self._sources.kubelets.begin(work.node_name, deadline_s=left.at_most(deadlines.kubelet_s))
+        deadlines, name = self._deadlines, (located.pod.namespace, located.pod.name)
+        kubelet_read = self._sources.kubelets.begin(located.node_name, deadline_s=left.at_most(deadlines.kubelet_s))
         if await kubelet_read.settled(deadlines.hedge_s):
-            kubelet = of_pod(await kubelet_read.outcome(), work, self._clock)
+            kubelet = of_pod(await kubelet_read.outcome(), located, self._clock)
             if isinstance(kubelet, PodReading):
                 return kubelet, None
         fallback_read = self._sources.metrics.begin(name, deadline_s=left.at_most(deadlines.fallback_s))
-        kubelet = of_pod(await kubelet_read.outcome(), work, self._clock)
+        kubelet = of_pod(await kubelet_read.outcome(), located, self._clock)
         if isinstance(kubelet, PodReading) and not await fallback_read.settled(0):
             return kubelet, None
-        return kubelet, of_pod(await fallback_read.outcome(), work, self._clock)
+        return kubelet, of_pod(await fallback_read.outcome(), located, self._clock)
 
 
 def _ended(left: Countdown, message: str) -> Unavailable | DeadlineExceeded:
     return DeadlineExceeded(message) if left.over else Unavailable(message)
 
 
-def _no_usage(work: Workload, kubelet: SourceFailure, metrics_server: SourceFailure) -> str:
+def _no_usage(located: Located, kubelet: SourceFailure, metrics_server: SourceFailure) -> str:
     said = "; ".join(
         f"{name}: {failure.state}" + (f", {failure.message}" if failure.message else "")
-        for name, failure in ((f"{KUBELET} of node {work.node_name}", kubelet), (METRICS_SERVER, metrics_server))
+        for name, failure in ((f"{KUBELET} of node {located.node_name}", kubelet), (METRICS_SERVER, metrics_server))
     )
-    return f"no figures of pod {work.pod.namespace}/{work.pod.name}: {said}"
+    return f"no figures of pod {located.pod.namespace}/{located.pod.name}: {said}"

@@ -1,6 +1,7 @@
-"""The three kinds of source, each peer read once for all who want it, and what they say joined into one answer.
+"""The three kinds of source: kubelets, metrics.k8s.io and device managers, and how their answers become one sample.
 
-What goes wrong with a source is logged when it begins and when it ends, and not for each of those who asked.
+One read of a peer is shared by all who need it. A fault of a peer is logged when it begins, changes and ends, and
+not for each read.
 """
 
 from collections import OrderedDict
@@ -16,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
-from devicemanager.model.usage import InstanceUsage, PeerSnapshot, SourceFailure, SourceState
+from devicemanager.model.usage import PeerSnapshot, SourceFailure, SourceState, WorkloadUsage
 from devicemanager.rules import freshness
 from devicemanager.rules.merge import KUBELET, PodOutcome, SnapshotOutcome, device_manager, merge
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
@@ -24,7 +25,8 @@ from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
 from devicemanager.worker.shared_reads import SharedReads
 from devicemanager.worker.transport import attempt
-from devicemanager.worker.workloads import Name, Workload
+from devicemanager.worker.workloads.reads import Name
+from devicemanager.worker.workloads.workload import Located
 
 _REMEMBERED_FAULTS: Final = 16_384
 """Peers known to be at fault; past that the one longest unchanged is forgotten, and may be logged twice."""
@@ -54,7 +56,7 @@ AGES: Final = Ages()
 
 
 class Sources:
-    """Whom to ask. To be entered before use.
+    """Shared reads of every source. To be entered before use.
 
     Attributes:
         kubelets: By node.
@@ -145,30 +147,30 @@ class FaultLog:
 
 
 def assemble(
-    work: Workload,
+    located: Located,
     clock: Clock,
     *,
     kubelet: PodOutcome,
     metrics_server: PodOutcome | None = None,
     snapshots: Mapping[str, SnapshotRead | FetchError],
-) -> InstanceUsage:
-    """The answer for one Instance from what its sources said."""
+) -> WorkloadUsage:
+    """The answer for one workload from what its sources said."""
     outcomes: dict[str, SnapshotOutcome] = {
         manufacturer: failure(read) if isinstance(read, FetchError) else read.reading(clock)
         for manufacturer, read in snapshots.items()
     }
-    instance, pod = work.instance, work.pod
-    return InstanceUsage(
-        namespace=instance.namespace,
-        name=instance.name,
-        uid=instance.uid,
-        created_at=instance.created_at,
-        labels=instance.labels,
-        node_name=work.node_name,
+    source, pod = located.source, located.pod
+    return WorkloadUsage(
+        namespace=source.namespace,
+        name=source.name,
+        uid=source.uid,
+        created_at=source.created_at,
+        labels=source.labels,
+        node_name=located.node_name,
         sample=merge(
             now=clock.now(),
             pod_uid=pod.uid,
-            allocation=work.allocation,
+            allocation=located.allocation,
             kubelet=kubelet,
             metrics_server=metrics_server,
             device_managers=outcomes,
@@ -178,9 +180,9 @@ def assemble(
     )
 
 
-def of_pod(read: NodeRead | MetricsRead | FetchError, work: Workload, clock: Clock) -> PodOutcome:
+def of_pod(read: NodeRead | MetricsRead | FetchError, located: Located, clock: Clock) -> PodOutcome:
     """What a summary, or metrics.k8s.io, says of one pod at this moment."""
-    return failure(read) if isinstance(read, FetchError) else read.reading(work.pod, clock)
+    return failure(read) if isinstance(read, FetchError) else read.reading(located.pod, clock)
 
 
 def failure(error: FetchError) -> SourceFailure:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from devicemanager.worker.apiserver.concurrency import DEFAULT_CAP
+from devicemanager.worker.apiserver.in_flight import MAX_IN_FLIGHT
 from tests.bench.clients import Connections, get, trusting
 from tests.bench.cluster import NAMESPACE, READER_TOKEN
 from tests.bench.clusters import Cluster, cluster, worker
@@ -48,7 +48,7 @@ def run(options: Options, report: Report) -> None:
         with worker(standin) as (pid, port):
             readers = _readers_of_one(standin, pid, port, options.rounds, report)
         lists = Spread.of(_cold_list_ms(standin) for _ in range(options.rounds))
-    with tempfile.TemporaryDirectory() as name, cluster(_NODES, DEFAULT_CAP, Path(name)) as standin:
+    with tempfile.TemporaryDirectory() as name, cluster(_NODES, MAX_IN_FLIGHT, Path(name)) as standin:
         rounds = [_discovery(standin) for _ in range(options.rounds)]
     alone, waiting, arriving, still = (Spread.of(figures) for figures in zip(*rounds, strict=True))
     report.table(
@@ -56,11 +56,11 @@ def run(options: Options, report: Report) -> None:
         [
             (f"list of {_LISTED} Instances on {_NODES} nodes, nothing kept, sources of 20 ms", lists),
             ("discovery, nothing else going on: p99", alone),
-            (f"discovery while {DEFAULT_CAP} reads arrive: p99", arriving),
-            (f"discovery while {DEFAULT_CAP} reads wait for sources of 2 s: p99", waiting),
+            (f"discovery while {MAX_IN_FLIGHT} reads arrive: p99", arriving),
+            (f"discovery while {MAX_IN_FLIGHT} reads wait for sources of 2 s: p99", waiting),
         ],
     )
-    report.note(f"Of the {DEFAULT_CAP} reads, {still} still waited when the last of these was measured.")
+    report.note(f"Of the {MAX_IN_FLIGHT} reads, {still} still waited when the last of these was measured.")
     report.budgets(
         Budget(f"{_READERS} readers of one Instance: requests a second", readers, at_least=1500),
         Budget(f"cold list of {_LISTED} Instances: ms", lists, at_most=1000),
@@ -132,7 +132,7 @@ def _discovery(standin: Cluster) -> tuple[float, float, float, float]:
     discovery = get(_PREFIX, _HEADERS)
     reads = [
         get(f"{_PREFIX}/namespaces/{NAMESPACE}/instances/instance-{number}/metrics", _HEADERS)
-        for number in range(DEFAULT_CAP)
+        for number in range(MAX_IN_FLIGHT)
     ]
     context = trusting(standin.folder / "ca.crt")
     with worker(standin, "--kubelet-max-age=0s", "--snapshot-max-age=0s") as (_, port), ExitStack() as stack:
@@ -140,11 +140,11 @@ def _discovery(standin: Cluster) -> tuple[float, float, float, float]:
         one.turn([discovery])
         alone = one.latencies_s(discovery, 1.0)
         with Connections(port, context, _WARMING) as warming:  # then all may, and nobody has to ask whether
-            for first in range(0, DEFAULT_CAP, _WARMING):
+            for first in range(0, MAX_IN_FLIGHT, _WARMING):
                 warming.turn(reads[first : first + _WARMING])
-        waiting = stack.enter_context(Connections(port, context, DEFAULT_CAP, _SOURCES, discovery))
+        waiting = stack.enter_context(Connections(port, context, MAX_IN_FLIGHT, _SOURCES, discovery))
         standin.ask(f"delay {_SLOW_S}")
-        sender = threading.Thread(target=waiting.send, args=(reads, _SENDING_S / DEFAULT_CAP))
+        sender = threading.Thread(target=waiting.send, args=(reads, _SENDING_S / MAX_IN_FLIGHT))
         sender.start()
         arriving: list[float] = []
         while sender.is_alive():

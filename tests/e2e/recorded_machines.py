@@ -10,7 +10,7 @@ import csv
 import io
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,8 @@ class ExpectedCard:
         temperature_celsius: Of the card.
         power_milliwatts: Exactly as printed.
         ecc_uncorrected: Uncorrected volatile errors in device memory.
+        limit_milliwatts: Enforced power limit, exactly as printed.
+        clock_reductions: Names of the reasons that were active.
     """
 
     id: str
@@ -52,6 +54,8 @@ class ExpectedCard:
     temperature_celsius: int | None
     power_milliwatts: int | None
     ecc_uncorrected: int | None
+    limit_milliwatts: int | None
+    clock_reductions: Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ class _Record:
     ecc_uncorrected: int | None
     mig: bool | None
     minor: int | None = None
+    limit_milliwatts: int | None = None
+    clock_reductions: Sequence[str] | None = None
 
     def values(self) -> dict[str, Value | None]:
         """Its values for the stand-in."""
@@ -115,6 +121,10 @@ class _Record:
             "memory": self.memory,
             "temperature": self.temperature,
             "power": self.power_milliwatts,
+            "limit": self.limit_milliwatts,
+            "clocks": None
+            if self.clock_reductions is None
+            else sum(map(_CLOCK_BITS.__getitem__, self.clock_reductions)),
             "ecc_uncorrected": self.ecc_uncorrected,
             "mig": mig,
             "mig_max": None if mig is None else 7,
@@ -133,7 +143,23 @@ class _Record:
             temperature_celsius=self.temperature,
             power_milliwatts=self.power_milliwatts,
             ecc_uncorrected=self.ecc_uncorrected,
+            limit_milliwatts=self.limit_milliwatts,
+            clock_reductions=self.clock_reductions,
         )
+
+
+_CLOCK_BITS: Final = {
+    "gpu_idle": 0x1,
+    "applications_clocks_setting": 0x2,
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal_slowdown": 0x20,
+    "hw_thermal_slowdown": 0x40,
+    "hw_power_brake_slowdown": 0x80,
+    "display_clocks_setting": 0x100,
+}
+"""As the tool prints them, and as the library's header numbers them, in its order."""
 
 
 def _machine(name: str, driver: str | None, records: list[_Record]) -> RecordedMachine:
@@ -194,7 +220,24 @@ def _xml_record(card: ET.Element) -> _Record:
         ),
         mig=_enabled(text("mig_mode/current_mig")),
         minor=minor,
+        limit_milliwatts=_milliwatts(
+            text(
+                "gpu_power_readings/current_power_limit",
+                "power_readings/enforced_power_limit",
+                "power_readings/power_limit",
+            )
+        ),
+        clock_reductions=_active(card),
     )
+
+
+def _active(card: ET.Element) -> Sequence[str] | None:
+    """Names of the reasons that were active, in the library's order; None where none is said of."""
+    for word in ("event", "throttle"):
+        found = card.find(f"clocks_{word}_reasons")
+        if found is not None:
+            return [name for name in _CLOCK_BITS if found.findtext(f"clocks_{word}_reason_{name}") == "Active"]
+    return None
 
 
 def _from_capture(path: Path) -> Iterator[RecordedMachine]:
@@ -223,6 +266,7 @@ def _csv_record(row: Mapping[str, str]) -> _Record:
         power_milliwatts=_milliwatts(row["power.draw"]),
         ecc_uncorrected=_number(row["ecc.errors.uncorrected.volatile.dram"]),
         mig=_enabled(row["mig.mode.current"]),
+        limit_milliwatts=_milliwatts(row.get("enforced.power.limit")),
     )
 
 
@@ -249,6 +293,7 @@ def _profile_record(device: Mapping[str, Any]) -> _Record:
         ecc_uncorrected=volatile["double_bit"]["device_memory"] if ecc["mode_current"] == "enabled" else None,
         mig=device["mig"]["mode_current"] == "enabled" if "mig" in device else None,
         minor=device["minor_number"],
+        limit_milliwatts=device["power"].get("enforced_limit_mw"),
     )
 
 

@@ -17,14 +17,22 @@ from devicemanager.serving.descriptors import MOST
 from devicemanager.tls.certificates import Authority
 from tests.e2e.device_manager import DeviceManager, Serve, trusting_anyone
 from tests.e2e.test_worker import Worker, started
-from tests.floods import Flood, chart_limit_bytes, peak_bytes, probe, request, unfinished_head, until
+from tests.floods import (
+    MIB,
+    Flood,
+    chart_limit_bytes,
+    header_line,
+    long_names,
+    peak_bytes,
+    probe,
+    request,
+    unfinished_head,
+    until,
+)
 
 DEVICE_MANAGER = "deviceManager"
 WORKER = "worker"
 SIMULATED = "--manufacturer=simulated"
-
-LONG_NAMES = "/livez?verbose&" + "&".join(f"exclude={number:04d}{'x' * 60}" for number in range(100))
-"""What was once answered with all of it."""
 
 
 @pytest.fixture
@@ -42,9 +50,17 @@ async def worker(stand_in_cluster: StandInCluster, tmp_path: Path) -> AsyncItera
         yield made
 
 
+def handshakes_begun_at_once(port: int, number: int) -> int:
+    """How many connections from one address, all there before the first handshake begins, are served."""
+    with Flood(port) as flood:
+        for _ in range(number):
+            flood.idle("127.0.0.1")
+        return sum(flood.ask(one) for one in flood.shake_hands())
+
+
 def unfinished_heads_on_800_connections(port: int) -> None:
     head = unfinished_head(960 * 1024)
-    with Flood(port) as flood:
+    with Flood(port, send_buffer=262_144) as flood:
         for _ in range(800):
             connection = flood.open("127.0.0.1")
             if connection is not None:
@@ -52,12 +68,26 @@ def unfinished_heads_on_800_connections(port: int) -> None:
         flood.push_all(head)
 
 
-def answers_that_nobody_reads(port: int, addresses: int, each: int, then: bytes = b"") -> None:
+def answers_that_nobody_reads(port: int, addresses: int, each: int, path: str) -> None:
     with Flood(port) as flood:
         for number in range(addresses * each):
             connection = flood.open(f"127.0.2.{1 + number % addresses}")
             assert connection is not None
-        flood.push_all(request(LONG_NAMES) * 14 + then)
+        flood.push_all(request(path) * 14)
+
+
+def an_endless_head_behind_answers_that_nobody_reads(port: int) -> None:
+    with Flood(port, send_buffer=262_144) as flood:
+        assert flood.open("127.0.2.1") is not None
+        begun = request(long_names(60_000)) * 100 + b"GET /livez HTTP/1.1\r\n"
+        flood.push_all(begun, header_line(60_000), 320 * MIB)
+
+
+def large_requests_behind_answers_that_nobody_reads(port: int, connections: int) -> None:
+    with Flood(port) as flood:
+        for _ in range(connections):
+            assert flood.open("127.0.2.1") is not None
+        flood.push_all(request("/metrics") * 200, request("/livez", header_line(8000) * 120), 40 * MIB)
 
 
 @pytest.mark.asyncio
@@ -74,12 +104,17 @@ class TestMemory:
 
     async def test_connections_that_never_read_leave_the_worker_below_its_limit(self, worker: Worker) -> None:
         """S02: one such connection, with an endless head at its end, once made 779 MiB of it."""
-        endless = unfinished_head(8 * 1024 * 1024)
-        await asyncio.to_thread(answers_that_nobody_reads, worker.port, 6, 1, endless)
-        await asyncio.to_thread(answers_that_nobody_reads, worker.port, 8, 32)
+        await asyncio.to_thread(an_endless_head_behind_answers_that_nobody_reads, worker.port)
+        await asyncio.to_thread(answers_that_nobody_reads, worker.port, 8, 32, long_names(60_000))
 
         assert peak_bytes(worker.process.pid) < chart_limit_bytes(WORKER)
         assert (await worker.ask("/livez")).status == 200
+
+
+@pytest.mark.asyncio
+async def test_connections_that_an_api_server_begins_at_once_are_all_served(worker: Worker) -> None:
+    """S01: limits for strangers hold for it too, until its handshake has shown its certificate."""
+    assert await asyncio.to_thread(handshakes_begun_at_once, worker.port, 96) == 96
 
 
 @pytest.mark.timeout(120)
@@ -93,9 +128,9 @@ def test_unfinished_heads_leave_the_device_manager_below_its_limit(manager: Devi
 
 @pytest.mark.timeout(120)
 def test_connections_that_never_read_leave_the_device_manager_below_its_limit(manager: DeviceManager) -> None:
-    """S02: six of them once made 240 MiB of it, and 8 addresses with 32 each 516 MiB."""
-    answers_that_nobody_reads(manager.port, 6, 1, unfinished_head(8 * 1024 * 1024))
-    answers_that_nobody_reads(manager.port, 8, 32)
+    """S02: six of them once made 240 MiB of it."""
+    large_requests_behind_answers_that_nobody_reads(manager.port, 6)
+    answers_that_nobody_reads(manager.port, 8, 32, "/metrics")
 
     assert peak_bytes(manager.process.pid) < chart_limit_bytes(DEVICE_MANAGER)
     assert manager.ask("/livez").status == 200
@@ -113,13 +148,18 @@ def test_a_connection_that_never_reads_is_not_read_from_either(manager: DeviceMa
 
 
 @pytest.mark.timeout(120)
-def test_probes_are_answered_while_all_places_hold_answers_that_nobody_reads(manager: DeviceManager) -> None:
+def test_probes_are_answered_while_all_places_hold_answers_that_nobody_reads(serve: Serve, tmp_path: Path) -> None:
     """S03: from 11 addresses; of 42 probes from a twelfth, 24 once failed."""
+    many = tmp_path / "many.toml"
+    many.write_text("count = 128\n")
+    manager = serve(SIMULATED, f"--simulated-scenario={many}")
+    manager.until_state("ok")
     with Flood(manager.port) as flood:
         for number in range(11 * 24):
             connection = flood.open(f"127.0.2.{1 + number % 11}")
             assert connection is not None
-        flood.push_all(request("/metrics") * 200)
+        flood.push_all(request("/monitor/snapshot") * 400)
+        until(lambda: probe(manager.port, "127.0.3.1"))  # the burst itself has been answered
 
         assert [probe(manager.port, "127.0.3.1") for _ in range(42)] == [True] * 42
 
@@ -160,6 +200,7 @@ class TestDescriptors:
             assert raised(made.process.pid)
             with Flood(made.port) as flood:
                 await asyncio.to_thread(idle_connections, flood, 1400)
+                await asyncio.to_thread(until, lambda: probe(made.port, "127.0.3.1"))  # all are accepted
                 probes = [await asyncio.to_thread(probe, made.port, "127.0.3.1") for _ in range(10)]
         finally:
             await manager.__aexit__(None, None, None)
@@ -185,6 +226,7 @@ class TestDescriptors:
         assert line["connections"] <= 100
         with Flood(made.port) as flood:
             idle_connections(flood, 300)
+            until(lambda: probe(made.port, "127.0.3.1"))
             assert [probe(made.port, "127.0.3.1") for _ in range(10)] == [True] * 10
         assert made.events("accept_failed") == []
 
@@ -196,6 +238,7 @@ class TestDescriptors:
         with Flood(manager.port) as flood:
             idle_connections(flood, 100)
             until(lambda: manager.events("accept_failed"))
+            until(lambda: probe(manager.port, "127.0.3.1"))
             assert [probe(manager.port, "127.0.3.1") for _ in range(5)] == [True] * 5
 
         given_up = manager.events("connection_given_up")
@@ -208,9 +251,10 @@ def test_a_client_certificate_that_ends_on_a_kept_connection_is_no_longer_believ
     """S10: it was once good for as long as its connection."""
     authority = Authority.create("clients")
     authority.pem.write(tmp_path, "ca")
+    made = serve(SIMULATED, f"--client-ca-file={tmp_path / 'ca.crt'}")
+    made.event("server_listening")
     ends = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=8)
     authority.client("worker", now=ends - timedelta(days=1), days=1).write(tmp_path, "worker")
-    made = serve(SIMULATED, f"--client-ca-file={tmp_path / 'ca.crt'}")
     context = trusting_anyone()
     context.load_cert_chain(tmp_path / "worker.crt", tmp_path / "worker.key")
     with closing(http.client.HTTPSConnection("127.0.0.1", made.port, timeout=10, context=context)) as connection:

@@ -119,21 +119,23 @@ async def test_tables(front: Front) -> None:
     printed = await front.kubectl("get", "im")
     assert (printed.code, printed.err) == (0, "")
     assert masked(printed.out) == (
-        "NAME  CPU  MEMORY  DISK  GPUS  GPU-UTIL  GPU-MEM  AGE\n"
+        "NAME  CPU  MEMORY  DISK  GPUS  GPU-UTIL  GPU-MEM  SAMPLE-AGE\n"
         f"web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns\n"
         f"worker  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns"
     )
+    none = "  ".join(["<none>"] * 4)
     everywhere = await front.kubectl("get", "instancemetrics", "-A", "-o", "wide")
     assert masked(everywhere.out) == (
-        "NAMESPACE  NAME  CPU  MEMORY  DISK  GPUS  GPU-UTIL  GPU-MEM  AGE  NODE  TEMP  POWER  SOURCES\n"
-        f"default  web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-a  <none>  <none>  kubelet\n"
-        f"default  worker  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-b  <none>  <none>  kubelet\n"
-        f"team-a  llm  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-b  <none>  <none>  kubelet"
+        "NAMESPACE  NAME  CPU  MEMORY  DISK  GPUS  GPU-UTIL  GPU-MEM  SAMPLE-AGE  "
+        "NODE  INSTANCE-AGE  TEMP  POWER  POWER-LIMIT  CLOCK-REDUCTION  SOURCES\n"
+        f"default  web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-a  Nm  {none}  kubelet\n"
+        f"default  worker  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-b  Nm  {none}  kubelet\n"
+        f"team-a  llm  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-b  Nm  {none}  kubelet"
     )
     one = await front.kubectl("get", "im/web")
     assert masked(one.out).splitlines()[1:] == [f"web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns"]
     labelled = await front.kubectl("get", "im", "--show-labels", "-L", "app")
-    assert masked(labelled.out).splitlines()[0].endswith("AGE  APP  LABELS")
+    assert masked(labelled.out).splitlines()[0].endswith("SAMPLE-AGE  APP  LABELS")
     assert masked(labelled.out).splitlines()[1].endswith("Ns  web  app=web,tier=front")
 
 

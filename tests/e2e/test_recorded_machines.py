@@ -21,7 +21,7 @@ pytestmark = [
 def reading_of(card: ExpectedCard, index: int) -> Line:
     """The reading that this card must give."""
 
-    def or_unsupported(figure: int | None) -> int | str:
+    def or_unsupported(figure: object) -> object:
         return "unsupported" if figure is None else figure
 
     no_cores = "partitioned" if card.partitioned else "unsupported"
@@ -36,6 +36,8 @@ def reading_of(card: ExpectedCard, index: int) -> Line:
         "cores": no_cores if card.cores_percent is None else card.cores_percent,
         "temperature": or_unsupported(card.temperature_celsius),
         "power": or_unsupported(card.power_milliwatts),
+        "powerLimit": or_unsupported(card.limit_milliwatts),
+        "clockReductionReasons": or_unsupported(card.clock_reductions),
         "unhealthy": f"{errors} uncorrected ECC errors in device memory" if errors else None,
         "unread": {"ecc": "unsupported"} if errors is None else {},
     }

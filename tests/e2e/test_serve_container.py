@@ -51,6 +51,7 @@ def test_a_container_made_before_the_driver_was_loaded_ends_so_that_it_is_made_a
     serve: Serve, files: Path
 ) -> None:
     """F17: library missing while the module is loaded."""
+    (files / "dev/nvidiactl").touch()
     (files / "sys/module/nvidia").mkdir()
 
     manager = in_container(serve, files, {"LD_LIBRARY_PATH": ""})

@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 import pytest
 
+from devicemanager.model import figures
 from tests.e2e.device_manager import DeviceManager, Document, Serve, bus, cards
 from tests.standins import binding
 from tests.standins.nvml import GIB, MIB, NvmlStandin, Scenario
 
-FIGURES = {"memory", "memoryUsage", "memoryUtilization", "coresUtilization", "temperature", "powerUsage"}
+FIGURES = {spec.snapshot_key for spec in figures.FIGURES}
 
 
 class Start(Protocol):
@@ -43,6 +44,8 @@ def expected(index: int) -> Mapping[str, Any]:
         "coresUtilization": 10 + index,
         "temperature": 40 + index,
         "powerUsage": 120 + index,
+        "powerLimit": 700,
+        "clockReductionReasons": [],
         "unhealthy": False,
         "absent": {},
     }
@@ -110,6 +113,8 @@ def test_n01_one_unsupported_query_costs_one_figure(nvidia: Start) -> None:
             "memory": "unsupported",
             "memoryUsage": "unsupported",
             "memoryUtilization": "unsupported",
+            "powerLimit": "unsupported",
+            "clockReductionReasons": "unsupported",
             "ecc": "unsupported",
         },
     }

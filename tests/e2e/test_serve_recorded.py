@@ -28,6 +28,8 @@ def shown(card: ExpectedCard, index: int) -> Document:
         "coresUtilization": card.cores_percent,
         "temperature": card.temperature_celsius,
         "powerUsage": None if card.power_milliwatts is None else card.power_milliwatts // 1000,
+        "powerLimit": None if card.limit_milliwatts is None else card.limit_milliwatts // 1000,
+        "clockReductionReasons": card.clock_reductions,
     }
     absent = {key: "unsupported" for key, figure in figures.items() if figure is None}
     if card.partitioned and card.cores_percent is None:

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 import psutil
 import pytest
 
+from devicemanager.model import figures
 from tests.e2e.device_manager import PATIENCE_S, DeviceManager, Document, Serve, bus, cards, environment
 from tests.standins.nvml import NvmlStandin, Scenario, healthy_card
 
-FIGURES = ("memory", "memoryUsage", "memoryUtilization", "coresUtilization", "temperature", "powerUsage")
+FIGURES = [spec.snapshot_key for spec in figures.FIGURES]
 IDENTITY_CALLS = ("nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
 FIGURE_CALLS = (
     "nvmlDeviceGetMemoryInfo",
@@ -28,6 +29,9 @@ FIGURE_CALLS = (
     "nvmlDeviceGetTemperature",
     "nvmlDeviceGetTemperatureV",
     "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
     "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetMemoryErrorCounter",
 )

@@ -34,6 +34,7 @@ class Worker:
 
     process: asyncio.subprocess.Process
     context: ssl.SSLContext
+    ca: bytes
     lines: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
 
@@ -50,9 +51,10 @@ class Worker:
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context, server_hostname=SERVER_NAME)
 
-    async def ask(self, path: str, token: str | None = None) -> Received:
+    async def ask(self, path: str, token: str | None = None, accept: str | None = None) -> Received:
         reader, writer = await self.connect()
         headers = [] if token is None else [("Authorization", f"Bearer {token}")]
+        headers += [] if accept is None else [("Accept", accept)]
         try:
             return await exchange(reader, writer, path, headers)
         finally:
@@ -78,7 +80,9 @@ async def started(
     group: str = GROUPS[0],
     flags: Sequence[str] = (),
     program: Sequence[str] = ("-m", "devicemanager.cli"),
+    tree: Path | None = None,
 ) -> AsyncIterator[Worker]:
+    """A worker as a process of its own, from another copy of the product where ``tree`` says where that is."""
     authority = Authority.create("serving CA")
     authority.serving([SERVER_NAME]).write(folder)
     kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", WORKER_TOKEN)
@@ -93,13 +97,15 @@ async def started(
         f"--api-group={group}",
         "--log-format=json",
         *flags,
-        env={"PATH": ""},
+        env={"PATH": ""} if tree is None else {"PATH": "", "PYTHONPATH": str(tree)},
+        cwd=tree,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        yield Worker(process, ssl.create_default_context(cadata=authority.pem.certificate.decode()))
+        ca = authority.pem.certificate
+        yield Worker(process, ssl.create_default_context(cadata=ca.decode()), ca)
     finally:
         if process.returncode is None:
             process.kill()

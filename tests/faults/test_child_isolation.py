@@ -10,7 +10,7 @@ from tests.faults.conftest import Supervise
 
 
 def answering(sample: Sample) -> list[int]:
-    return [reading.card.index for reading in sample.readings if isinstance(reading.memory_used_bytes, int)]
+    return [reading.card.index for reading in sample.readings if isinstance(reading.figures["memory_used"], int)]
 
 
 def card(sample: Sample, index: int) -> Reading:
@@ -23,7 +23,7 @@ async def test_eight_cards_of_which_one_hangs_on_every_tick(supervise: Supervise
         for sample in await run.samples(5):
             assert answering(sample) == [0, 1, 2, 4, 5, 6, 7]
             assert len(sample.readings) == 8
-            assert card(sample, 3).temperature_celsius is Reason.TIMEOUT
+            assert card(sample, 3).figures["temperature"] is Reason.TIMEOUT
             assert card(sample, 3).unhealthy_reason == "the card did not answer within 0.6 s"
         assert {snapshot.collector.state for snapshot in run.store.seen} == {CollectorState.OK}
         assert [event["index"] for event in run.events("device_quarantined")] == [3]
@@ -79,7 +79,7 @@ async def test_several_cards_hang(supervise: Supervise) -> None:
     async with supervise("HangNamed", control="2 5") as run:
         for sample in await run.samples(3):
             assert answering(sample) == [0, 1, 3, 4, 6, 7]
-            assert {card(sample, index).power_milliwatts for index in (2, 5)} == {Reason.TIMEOUT}
+            assert {card(sample, index).figures["power_usage"] for index in (2, 5)} == {Reason.TIMEOUT}
 
 
 @pytest.mark.asyncio
@@ -107,7 +107,7 @@ async def test_a_card_that_crashes_the_process(supervise: Supervise) -> None:
         for sample in await run.samples(4):
             assert answering(sample) == [0, 1, 2, 4, 5, 6, 7]
             crashed = card(sample, 3)
-            assert crashed.cores_percent is Reason.TRANSIENT_DRIVER_ERROR
+            assert crashed.figures["compute_utilization"] is Reason.TRANSIENT_DRIVER_ERROR
             fault = "the collector crashed while reading this card: ended by SIGSEGV: Xid 79"
             assert crashed.unhealthy_reason == fault
         assert {snapshot.collector.state for snapshot in run.store.seen} == {CollectorState.OK}

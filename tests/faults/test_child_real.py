@@ -18,8 +18,8 @@ async def test_simulated_cards_are_read(supervise: Supervise) -> None:
         for sample in samples:
             assert [reading.card.id for reading in sample.readings] == ["SIM-0", "SIM-1"]
             for reading in sample.readings:
-                assert isinstance(reading.memory_used_bytes, int)
-                assert isinstance(reading.power_milliwatts, int)
+                assert isinstance(reading.figures["memory_used"], int)
+                assert isinstance(reading.figures["power_usage"], int)
         assert run.store.snapshot.collector.restarts == 0
 
 
@@ -31,11 +31,13 @@ async def test_one_simulated_card_hangs_and_comes_back(supervise: Supervise, tmp
     command = [*COMMAND, "--scenario", str(scenario)]
     async with supervise("", command=command, manufacturer="simulated") as run:
         for sample in await run.samples(3):
-            figures = [reading.cores_percent for reading in sample.readings]
+            figures = [reading.figures["compute_utilization"] for reading in sample.readings]
             assert figures[2] is Reason.TIMEOUT
             assert all(isinstance(figure, int) for index, figure in enumerate(figures) if index != 2)
         scenario.write_text("count = 4\n")
-        await run.store.until(lambda: isinstance(run.store.samples[-1].readings[2].cores_percent, int))
+        await run.store.until(
+            lambda: isinstance(run.store.samples[-1].readings[2].figures["compute_utilization"], int)
+        )
         assert run.store.samples[-1].readings[2].card.id == "SIM-2"
 
 

@@ -49,7 +49,7 @@ def test_faults_on_uvloop(tmp_path: Path, mode: str, state: CollectorState, answ
             run = tasks.create_task(_run(Supervisor(options, store, clock)))
             await store.until(lambda: len(store.samples) >= 3)
             for sample in store.samples:
-                figures = [reading.memory_used_bytes for reading in sample.readings]
+                figures = [reading.figures["memory_used"] for reading in sample.readings]
                 assert sum(isinstance(figure, int) for figure in figures) == answering
             assert store.snapshot.collector.state is state
             stopping_s = clock.monotonic()

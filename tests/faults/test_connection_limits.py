@@ -226,13 +226,32 @@ class TestAnswers:
                 for number in range(2):
                     one = await asyncio.to_thread(flood.open, f"127.0.0.{2 + number}")
                     assert one is not None
-                    await asyncio.to_thread(flood.push, one, request("/large") * 20)
+                    await asyncio.to_thread(flood.push, one, request("/large") * 150)
                 assert [await asyncio.to_thread(probe, port, "127.0.0.9") for _ in range(5)] == [True] * 5
 
         assert logged.events("connection_refused") == []
 
 
 class TestKeptPlaces:
+    @on_both_loops
+    async def test_requests_that_come_at_once_on_all_places_keep_no_probe_out(self) -> None:
+        """S03: none of them has come to its handler yet, so none is work that must be finished."""
+        logged = Logged()
+        limits = Limits(connections=3, connections_per_peer=3, kept_for_probes=1)
+        async with serving(limits, logged) as listener:
+            port = listener.addresses[0][1]
+            with Flood(port) as flood:
+                for number in range(3):
+                    assert await asyncio.to_thread(flood.open, f"127.0.0.{2 + number}")
+                # All of this is there before the loop turns.
+                flood.push_all(request("/"))
+                flood.idle("127.0.0.9")
+                probing = await asyncio.to_thread(flood.shake_hands)
+                assert [await asyncio.to_thread(flood.ask, one) for one in probing] == [True]
+
+        assert logged.events("connection_refused") == []
+        assert reasons(logged, "connection_given_up") == ["too many connections"]
+
     @on_both_loops
     async def test_requests_under_way_leave_places_to_probes(self) -> None:
         """S03: strangers whose answers take long, for want of another's, are told to come back."""

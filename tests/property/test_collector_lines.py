@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devicemanager.errors import DocumentError
-from devicemanager.model.accelerator import Card, CollectorState, Figure, Reading, Reason
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.figures import FIGURES
 from devicemanager.rules import plausibility
 from devicemanager.rules.plausibility import CARDS_LIMIT
 from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read, decode, encode
@@ -23,20 +24,20 @@ json_values = st.recursive(
 )
 
 
-def figures(highest: int) -> st.SearchStrategy[Figure]:
-    return (st.integers(0, highest) | reasons).filter(lambda figure: figure not in plausibility.SENTINELS)
-
-
 @st.composite
 def readings(draw: st.DrawFn) -> Reading:
-    total = draw(st.integers(1, plausibility.MEMORY_BYTES_LIMIT).filter(lambda n: n not in plausibility.SENTINELS))
+    names = st.lists(st.from_regex(r"[a-z][a-z0-9_]{0,9}", fullmatch=True), max_size=4, unique=True)
+    raw = {
+        spec.name: draw(
+            reasons | (names if spec.quantity.names else st.integers(spec.quantity.lowest, spec.quantity.highest))
+        )
+        for spec in FIGURES
+        if spec.line_key
+    }
+    # What a collector reads has passed this rule.
     return Reading(
         draw(cards),
-        total,
-        draw(figures(total)),
-        draw(figures(100)),
-        draw(figures(plausibility.TEMPERATURE_LIMIT_CELSIUS)),
-        draw(figures(plausibility.POWER_LIMIT_MILLIWATTS)),
+        plausibility.reading(raw),
         draw(st.none() | words),
         draw(st.dictionaries(words, reasons, max_size=4)),
     )
@@ -62,19 +63,20 @@ def test_any_json_under_a_known_kind(kind: str, value: object) -> None:
     decoded(_json({kind: value}))
 
 
-@given(st.dictionaries(st.sampled_from(["memory", "memoryUsed", "cores", "temperature", "power"]), json_values))
+@given(st.dictionaries(st.sampled_from([spec.line_key for spec in FIGURES if spec.line_key]), json_values))
 def test_any_figures_are_plausible_or_absent(body: dict[str, object]) -> None:
     line = decoded(_json({"reading": body | {"index": 0}}))
     if line is None:
         return  # NaN and Infinity are no JSON, so there is no line
     assert isinstance(line, Read)
-    total, used = line.reading.memory_total_bytes, line.reading.memory_used_bytes
-    assert isinstance(total, Reason) or 0 < total <= plausibility.MEMORY_BYTES_LIMIT
-    assert isinstance(used, Reason) or used >= 0
-    if not isinstance(total, Reason) and not isinstance(used, Reason):
+    figures = line.reading.figures
+    for spec in FIGURES:
+        figure = figures[spec.name]
+        assert not isinstance(figure, int) or spec.quantity.lowest <= figure <= spec.quantity.highest
+        assert isinstance(figure, Reason) or isinstance(figure, tuple) == spec.quantity.names
+    total, used = figures["memory_total"], figures["memory_used"]
+    if isinstance(total, int) and isinstance(used, int):
         assert used <= total
-    for figure in (line.reading.cores_percent, line.reading.temperature_celsius, line.reading.power_milliwatts):
-        assert isinstance(figure, Reason) or figure >= 0
 
 
 @given(readings(), st.none() | st.lists(words, unique=True, max_size=4))

@@ -12,6 +12,7 @@ from devicemanager.model.pod_stats import ContainerStats, CpuStats, DiskStats, M
 from devicemanager.model.usage import ContainerMetrics, PodMetrics, PodUsage, SnapshotCard
 from devicemanager.rules import kubelet, pod_metrics
 from devicemanager.rules.cards import agreed
+from tests import devices
 from tests.unit.rules.test_cards import snapshot_card
 
 NOW = datetime(2026, 1, 1, 10, 0, tzinfo=UTC)
@@ -89,7 +90,9 @@ def test_each_own_container_of_metrics_k8s_io_counts_once(listed: list[Container
 
 
 cards = st.builds(
-    lambda used, unhealthy: replace(snapshot_card(), memory_usage_mib=used, unhealthy=unhealthy),
+    lambda used, unhealthy: replace(
+        snapshot_card(), figures=devices.published(memory_used=used), unhealthy=unhealthy
+    ),
     figures,
     st.booleans() | st.just(Reason.NOT_REPORTED),
 )

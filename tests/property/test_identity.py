@@ -10,6 +10,7 @@ from devicemanager.model.accelerator import Card, Reading, Reason
 from devicemanager.node.tick import assemble, remember
 from devicemanager.rules.device_ids import is_provisional
 from devicemanager.rules.identity import NO_ORDER
+from tests import devices
 
 BOARDS = 4
 """Boards that exist; each has an id, an address and a use of memory of its own."""
@@ -51,7 +52,7 @@ def reading(index: int, seen: Seen) -> Reading:
         address(seen.board) if seen.says_address else None,
     )
     if seen.gives_figures:
-        return Reading(card, 8 << 30, seen.board + 1, 5, 40, 90_000)
+        return devices.reading(card, memory_used=seen.board + 1)
     return Reading.unreadable(card, Reason.TRANSIENT_DRIVER_ERROR, "answers nothing")
 
 
@@ -101,10 +102,10 @@ def test_no_figure_is_ever_published_under_another_cards_id(life: Sequence[Shown
             assert one.card.id is not None
             if one.answered and not is_provisional(one.card.id):
                 assert one.card.id in said
-                assert one.card.id == card_id(int(one.memory_used_bytes) - 1)
+                assert one.card.id == card_id(int(one.figures.number("memory_used")) - 1)
             if not one.answered:
                 assert one.unhealthy_reason is not None
-        shown_figures = {one.memory_used_bytes for one in listing if one.answered}
+        shown_figures = {one.figures["memory_used"] for one in listing if one.answered}
         assert shown_figures == {s.board + 1 for s in shown.boards if s.touched and s.gives_figures}
         known = remember(listing)
         order = {i: str(one.card.id) for i, one in enumerate(listing[: len(shown.boards)])}

@@ -10,19 +10,21 @@ from hypothesis import strategies as st
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.allocation import Mode
+from devicemanager.model.figures import FIGURES, Figures
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.wire import instance_metrics
 from tests.property.json_strategies import anything, bodies, objects
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 figures = st.sampled_from(list(Reason)) | st.integers(0, 2**63 - 1)
+names = st.sampled_from(list(Reason)) | st.lists(texts, max_size=3).map(tuple)
 moments = st.datetimes(datetime(2, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001 - hypothesis adds the zone
     lambda moment: moment.replace(microsecond=0)
 )
@@ -34,12 +36,9 @@ accelerators = st.builds(
     index=st.none() | st.integers(0, 2**32 - 1),
     name=st.none() | texts,
     mode=st.sampled_from([mode.label for mode in Mode]),
-    memory_mib=figures,
-    memory_usage_mib=figures,
-    memory_utilization_percent=figures,
-    cores_utilization_percent=figures,
-    temperature_celsius=figures,
-    power_usage_watts=figures,
+    figures=st.fixed_dictionaries({spec.name: names if spec.quantity.names else figures for spec in FIGURES}).map(
+        lambda values: Figures(**values)
+    ),
     unhealthy=st.booleans() | st.sampled_from(list(Reason)),
 )
 SOURCE_WORDS = [state.value for state in SourceState]
@@ -65,7 +64,7 @@ samples = st.builds(
     sources=st.lists(reports, max_size=3).map(tuple),
 )
 usages = st.builds(
-    InstanceUsage,
+    WorkloadUsage,
     namespace=texts,
     name=texts,
     uid=texts,
@@ -76,13 +75,13 @@ usages = st.builds(
 
 
 @given(usages)
-def test_what_is_written_is_read_back(usage: InstanceUsage) -> None:
-    assert instance_metrics.parse(instance_metrics.encode(usage)) == usage
+def test_what_is_written_is_read_back(usage: WorkloadUsage) -> None:
+    assert instance_metrics.parse(json.dumps(instance_metrics.document(usage)).encode()) == usage
 
 
 @given(usages)
-def test_each_figure_is_either_measured_or_explained(usage: InstanceUsage) -> None:
-    document: Any = json.loads(instance_metrics.encode(usage))
+def test_each_figure_is_either_measured_or_explained(usage: WorkloadUsage) -> None:
+    document: Any = instance_metrics.document(usage)
     sample = document.get("sample", {"accelerators": []})
     for part, keys in [
         *((card, CARD_KEYS) for card in sample.get("accelerators", [])),
@@ -95,15 +94,7 @@ def test_each_figure_is_either_measured_or_explained(usage: InstanceUsage) -> No
 
 
 SAMPLE_KEYS = {"cpuUsageNanoCores", "memoryWorkingSetMiB", "rootfsUsedMiB", "ephemeralStorageUsedMiB"}
-CARD_KEYS = {
-    "memoryMiB",
-    "memoryUsageMiB",
-    "memoryUtilizationPercent",
-    "coresUtilizationPercent",
-    "temperatureCelsius",
-    "powerUsageWatts",
-    "unhealthy",
-}
+CARD_KEYS = {*(spec.sample_key for spec in FIGURES), "unhealthy"}
 
 answers = objects(
     {
@@ -131,4 +122,4 @@ def test_any_bytes_are_an_answer_or_our_own_error(body: bytes) -> None:
         usage = None
         message = str(error)
         assert message.isprintable()
-    assert usage is None or isinstance(usage, InstanceUsage)
+    assert usage is None or isinstance(usage, WorkloadUsage)

@@ -29,6 +29,7 @@ from devicemanager.model.usage import (
 )
 from devicemanager.rules.freshness import is_stale
 from devicemanager.rules.merge import PodOutcome, SnapshotOutcome, merge
+from tests import devices
 
 NOW = datetime(2026, 1, 1, 10, 0, tzinfo=UTC)
 OWN_POD, OTHER_POD, EARLIER_POD = "u-1", "u-11", "u-0"
@@ -174,7 +175,15 @@ def _record(key: tuple[str, str, str, str | None], numbers: Iterator[int]) -> Sl
 
 def _card(card_id: str, index: int, numbers: Iterator[int]) -> SnapshotCard:
     total, (used, share, cores, temperature, power) = 10**9 + next(numbers), (next(numbers) for _ in range(5))
-    return SnapshotCard(card_id, index, "card", total, used, share, cores, temperature, power, unhealthy=True)
+    figures = devices.published(
+        memory_total=total,
+        memory_used=used,
+        memory_utilization=share,
+        compute_utilization=cores,
+        temperature=temperature,
+        power_usage=power,
+    )
+    return SnapshotCard(card_id, index, "card", figures, unhealthy=True)
 
 
 def key_of(card: AllocatedCard) -> tuple[str, str]:
@@ -199,15 +208,15 @@ def test_nobody_elses_figure_appears(cluster: Cluster) -> None:
         allowed = {
             figure for card in own for figure in _figures_of(card, own, snapshot, modes={card.mode for card in own})
         }
-        for figure in (entry.memory_usage_mib, entry.cores_utilization_percent):
+        for figure in (entry.figures["memory_used"], entry.figures["compute_utilization"]):
             assert isinstance(figure, Reason) or figure in allowed
         # An id that a snapshot made up for a card it never read stands for no card of the allocation.
         board = {
-            card.temperature_celsius
+            card.figures["temperature"]
             for card in snapshot.cards[entry.manufacturer]
             if card.id in {held.id for held in own} - MADE_UP
         }
-        assert isinstance(entry.temperature_celsius, Reason) or entry.temperature_celsius in board
+        assert isinstance(entry.figures["temperature"], Reason) or entry.figures["temperature"] in board
 
 
 def _figures_of(
@@ -231,7 +240,9 @@ def _figures_of(
             sum(_number(record.cores_percent) for record in pick) for pick in picks
         }
     whole = [entry for entry in snapshot.cards[card.manufacturer] if entry.id == card.id and card.id not in MADE_UP]
-    return {entry.memory_usage_mib for entry in whole} | {entry.cores_utilization_percent for entry in whole}
+    return {entry.figures["memory_used"] for entry in whole} | {
+        entry.figures["compute_utilization"] for entry in whole
+    }
 
 
 def _number(figure: object) -> int:

@@ -1,6 +1,7 @@
 """PodMetrics, Pods and Instances: whatever the bytes."""
 
 import json
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.rules.pod_metrics import pod_usage
-from devicemanager.wire import instances, pod_metrics, pods
+from devicemanager.wire import pod_metrics, pods, workload_objects
 from tests.property.json_strategies import anything, bodies, objects
 
 quantities = st.sampled_from(["0", "250m", "20Mi", "-1", "", "NaN", "1e99", "9Ei"]) | st.integers(-5, 2**64)
@@ -66,7 +67,10 @@ def test_the_order_of_the_containers_does_not_matter(usages: list[dict[str, Any]
 
 @given(bodies(kubernetes_objects | anything))
 def test_any_bytes_are_a_pod_and_an_instance_or_our_own_error(body: bytes) -> None:
-    for parse in (pods.parse, instances.parse):
+    for parse in (
+        pods.parse,
+        partial(workload_objects.parse, kind="Instance", node_name_at=("status", "nodeName")),
+    ):
         try:
             found = parse(body)
         except DocumentError:

@@ -9,7 +9,7 @@ from collectors.scenario import parse_scenario
 from collectors.scenario_values import Load, Span, Window
 from collectors.simulated import SimulatedCollector
 from devicemanager.errors import CollectorError
-from devicemanager.model.accelerator import Reason
+from devicemanager.model.figures import BY_NAME
 from devicemanager.rules import plausibility
 
 KEYS = st.sampled_from(
@@ -64,12 +64,9 @@ def test_what_simulated_cards_show_is_plausible(now_s: float, manufacturer: str)
     collector.open()
     for card in collector.cards():
         reading = collector.read(card)
-        pair = (reading.memory_total_bytes, reading.memory_used_bytes)
-        assert plausibility.bytes_pair(*pair) == pair
-        assert plausibility.percent(reading.cores_percent) == reading.cores_percent
-        assert plausibility.celsius(reading.temperature_celsius) == reading.temperature_celsius
-        assert plausibility.milliwatts(reading.power_milliwatts) == reading.power_milliwatts
-        assert not isinstance(reading.power_milliwatts, Reason)
+        raw = {name: reading.figures[name] for name in BY_NAME}
+        assert plausibility.reading(raw) == reading.figures
+        assert set(reading.figures.reasons) == set()
 
 
 @given(

@@ -11,14 +11,14 @@ from devicemanager.model.accelerator import (
     Card,
     CollectorState,
     CollectorStatus,
-    Figure,
     Reading,
     Reason,
     Sample,
     Snapshot,
 )
+from devicemanager.model.figures import FIGURES, Figures
 from devicemanager.model.usage import PeerSnapshot
-from devicemanager.rules import plausibility
+from devicemanager.rules import plausibility, units
 from devicemanager.wire import snapshot as wire
 
 words = st.text(st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1, max_size=40)
@@ -33,36 +33,24 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
     max_leaves=10,
 )
-CARD_KEYS = [
-    "id",
-    "index",
-    "name",
-    "memory",
-    "memoryUsage",
-    "memoryUtilization",
-    "coresUtilization",
-    "partitions",
-    "temperature",
-    "powerUsage",
-    "unhealthy",
-    "absent",
-]
+CARD_KEYS = ["id", "index", "name", *(spec.snapshot_key for spec in FIGURES), "unhealthy", "absent"]
 ENVELOPE_KEYS = ["timestamp", "periodSeconds", "groups", "slices", "collector", "nodeName"]
 
 
 @st.composite
 def readings(draw: st.DrawFn, index: int) -> Reading:
-    drawn = draw(st.integers(1, plausibility.MEMORY_BYTES_LIMIT) | reasons)
-    most = plausibility.MEMORY_BYTES_LIMIT if isinstance(drawn, Reason) else drawn
-    # Every reading's memory has passed this rule: a capacity that is not plausible makes the use doubtful too.
-    total, used = plausibility.bytes_pair(drawn, draw(st.integers(0, most) | reasons))
+    names = st.lists(st.from_regex(r"[a-z][a-z0-9_]{0,9}", fullmatch=True), max_size=4, unique=True)
+    raw = {
+        spec.name: draw(
+            reasons | (names if spec.quantity.names else st.integers(spec.quantity.lowest, spec.quantity.highest))
+        )
+        for spec in FIGURES
+        if spec.line_key
+    }
+    # Every reading has passed this rule: a capacity that is not plausible makes the use doubtful too.
     return Reading(
         Card(index, f"GPU-{index}", draw(st.none() | words), draw(st.none() | words)),
-        total,
-        used,
-        draw(st.integers(0, 100) | reasons),
-        draw(st.integers(0, plausibility.TEMPERATURE_LIMIT_CELSIUS) | reasons),
-        draw(st.integers(0, plausibility.POWER_LIMIT_MILLIWATTS) | reasons),
+        plausibility.reading(raw),
         draw(st.none() | words),
         draw(st.dictionaries(words.map(lambda word: f"check.{word}"), reasons, max_size=3)),
     )
@@ -88,11 +76,6 @@ def parsed(body: bytes) -> PeerSnapshot | None:
     return None
 
 
-def same(ours: Figure, theirs: Figure) -> bool:
-    """A measured figure must come back measured, an absent one with its reason."""
-    return ours == theirs if isinstance(ours, Reason) else isinstance(theirs, int)
-
-
 @given(snapshots())
 def test_what_is_encoded_is_parsed(snapshot: Snapshot) -> None:
     body = wire.encode(snapshot)
@@ -107,18 +90,14 @@ def test_what_is_encoded_is_parsed(snapshot: Snapshot) -> None:
     assert peer.timestamp == snapshot.sample.taken_at
     for reading, card in zip(snapshot.sample.readings, peer.cards[snapshot.manufacturer], strict=True):
         assert (card.id, card.index, card.name) == (reading.card.id, reading.card.index, reading.card.name)
-        assert same(reading.memory_total_bytes, card.memory_mib)
-        assert same(reading.memory_used_bytes, card.memory_usage_mib)
-        assert card.cores_utilization_percent == reading.cores_percent
-        assert card.temperature_celsius == reading.temperature_celsius
-        assert same(reading.power_milliwatts, card.power_usage_watts)
+        assert card.figures == units.published(reading.figures)
         assert card.unhealthy is (reading.unhealthy_reason is not None)
         assert card.unhealthy_reason == reading.unhealthy_reason
 
 
 @given(snapshots())
 def test_every_figure_is_there_or_absent_never_both_never_neither(snapshot: Snapshot) -> None:
-    keys = {"memory", "memoryUsage", "memoryUtilization", "coresUtilization", "temperature", "powerUsage"}
+    keys = {spec.snapshot_key for spec in FIGURES}
     for group in json.loads(wire.encode(snapshot))["groups"]:
         for card in group["accelerators"]:
             assert keys & set(card) == keys - set(card["absent"])
@@ -148,12 +127,13 @@ def test_any_cards_beside_a_good_one(others: list[dict[str, object]]) -> None:
     peer = parsed(json.dumps({"groups": [{"manufacturer": "nvidia", "accelerators": cards}]}).encode())
     assert peer is not None
     found = [card for card in peer.cards["nvidia"] if card.id == "GPU-good"]
-    assert [(card.memory_mib, card.memory_usage_mib, card.temperature_celsius) for card in found] == [(100, 50, 40)]
+    assert [card.figures for card in found] == [Figures(memory_total=100, memory_used=50, temperature=40)]
     ids = [card.id for card in peer.cards["nvidia"]]
     assert len(ids) == len(set(ids))
     for card in peer.cards["nvidia"]:
-        assert isinstance(card.memory_mib, Reason) or card.memory_mib > 0
-        assert isinstance(card.cores_utilization_percent, Reason) or 0 <= card.cores_utilization_percent <= 100
+        for spec in FIGURES:
+            figure = card.figures[spec.name]
+            assert not isinstance(figure, int) or spec.quantity.lowest <= figure <= spec.quantity.highest
 
 
 @given(st.dictionaries(st.sampled_from(["schemaVersion", "usages", "devices", "partitions"]), json_values))

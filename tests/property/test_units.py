@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devicemanager.model.accelerator import Card, Reading, Reason
+from devicemanager.model.figures import BY_NAME, FIGURES
 from devicemanager.rules import backoff, plausibility, units
 from devicemanager.rules.identity import identify
 
@@ -36,8 +37,7 @@ def test_a_share_is_a_percentage(one: int, other: int) -> None:
 
 @given(sizes)
 def test_watts_lose_less_than_one(milliwatts: int) -> None:
-    power = units.watts(milliwatts)
-    assert isinstance(power, int)
+    power = units.on_wire(BY_NAME["power_usage"], milliwatts)
     assert 0 <= milliwatts - power * 1000 < 1000
 
 
@@ -54,16 +54,12 @@ def test_millicores_are_never_fewer(nanocores: int) -> None:
 
 @given(st.integers() | st.floats() | st.booleans() | st.none() | st.text(max_size=5))
 def test_no_raw_value_leaves_its_range(raw: object) -> None:
-    for rule, highest in (
-        (plausibility.percent, 100),
-        (plausibility.celsius, plausibility.TEMPERATURE_LIMIT_CELSIUS),
-        (plausibility.milliwatts, plausibility.POWER_LIMIT_MILLIWATTS),
-    ):
-        figure = rule(raw)
+    for spec in FIGURES:
+        figure = plausibility.reading({spec.name: raw})[spec.name]
         if figure is not Reason.INVALID_DATA:
             assert figure == raw
             assert type(figure) is int
-            assert 0 <= figure <= highest
+            assert spec.quantity.lowest <= figure <= spec.quantity.highest
 
 
 @given(st.integers(-10, 10**9), st.floats(0.001, 86_400), st.booleans())

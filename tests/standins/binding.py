@@ -16,6 +16,7 @@ NEWER_NAMES = (
     "nvmlGpmSampleGet",
     "nvmlGpmMetricsGet",
     "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetRemappedRows",
     "NVMLLibraryMismatchError",
 )

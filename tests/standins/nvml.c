@@ -44,7 +44,8 @@ enum { CARDS = 64, SLOTS = 8, FIELDS = 512, RULES = 4096, ANY = -1, BAD_SCENARIO
   X(nvmlDeviceGetSerial) X(nvmlDeviceGetIndex) X(nvmlDeviceGetMinorNumber) X(nvmlDeviceGetPciInfo_v3) \
   X(nvmlDeviceGetArchitecture) X(nvmlDeviceGetMemoryInfo) X(nvmlDeviceGetMemoryInfo_v2) \
   X(nvmlDeviceGetUtilizationRates) X(nvmlDeviceGetTemperature) X(nvmlDeviceGetTemperatureV) \
-  X(nvmlDeviceGetPowerUsage) X(nvmlDeviceGetEnforcedPowerLimit) X(nvmlDeviceGetTotalEnergyConsumption) \
+  X(nvmlDeviceGetPowerUsage) X(nvmlDeviceGetEnforcedPowerLimit) X(nvmlDeviceGetCurrentClocksEventReasons) \
+  X(nvmlDeviceGetCurrentClocksThrottleReasons) X(nvmlDeviceGetTotalEnergyConsumption) \
   X(nvmlDeviceGetFanSpeed) X(nvmlDeviceGetEccMode) X(nvmlDeviceGetMemoryErrorCounter) X(nvmlDeviceGetRemappedRows) \
   X(nvmlDeviceGetFieldValues) X(nvmlDeviceGetComputeRunningProcesses_v3) \
   X(nvmlDeviceGetGraphicsRunningProcesses_v3) X(nvmlDeviceGetProcessUtilization) X(nvmlDeviceGetMigMode) \
@@ -55,7 +56,7 @@ enum { CARDS = 64, SLOTS = 8, FIELDS = 512, RULES = 4096, ANY = -1, BAD_SCENARIO
 
 #define VALUES(X) \
   X(uuid) X(name) X(serial) X(pci) X(minor) X(architecture) X(total) X(used) X(reserved) X(free) X(gpu) X(memory) \
-  X(temperature) X(power) X(limit) X(energy) X(fan) X(ecc) X(ecc_pending) X(ecc_uncorrected) X(ecc_corrected) \
+  X(temperature) X(power) X(limit) X(clocks) X(energy) X(fan) X(ecc) X(ecc_pending) X(ecc_uncorrected) X(ecc_corrected) \
   X(remapped_pending) X(remapped_failure) X(processes) X(process_samples) X(mig) X(mig_pending) X(mig_max) \
   X(gpu_instance) X(compute_instance) X(multiprocessors) X(gpm) X(gpm_sm)
 
@@ -421,6 +422,8 @@ NUMBER(nvmlDeviceGetMinorNumber, minor, unsigned)
 NUMBER(nvmlDeviceGetArchitecture, architecture, unsigned)
 NUMBER(nvmlDeviceGetPowerUsage, power, unsigned)
 NUMBER(nvmlDeviceGetEnforcedPowerLimit, limit, unsigned)
+NUMBER(nvmlDeviceGetCurrentClocksEventReasons, clocks, unsigned long long)
+NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, clocks, unsigned long long)
 NUMBER(nvmlDeviceGetTotalEnergyConsumption, energy, unsigned long long)
 NUMBER(nvmlDeviceGetFanSpeed, fan, unsigned)
 NUMBER(nvmlDeviceGetMaxMigDeviceCount, mig_max, unsigned)

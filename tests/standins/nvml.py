@@ -175,6 +175,7 @@ def healthy_card(index: int) -> dict[str, Value]:
         "temperature": 40 + index,
         "power": 120_500 + 1000 * index,
         "limit": 700_000,
+        "clocks": 0,
         "energy": 3_600_000,
         "ecc": 1,
         "ecc_uncorrected": 0,

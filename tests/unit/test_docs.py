@@ -10,7 +10,7 @@ import pytest
 
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.settings.flags import settings_of
-from tests import settings_tables
+from tests import figure_tables, settings_tables
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -106,6 +106,13 @@ def test_the_settings_page_shows_exactly_the_settings() -> None:
 
     assert settings_tables.tables_in(page) == list(settings_tables.PROGRAMS)
     assert settings_tables.with_tables(page) == page, "run python -m tests.settings_tables"
+
+
+def test_the_figures_page_shows_exactly_the_figures() -> None:
+    page = figure_tables.PAGE.read_text(encoding="utf-8")
+
+    assert re.findall(r"<!-- figures: (\w+) -->", page) == list(figure_tables.TABLES)
+    assert figure_tables.with_tables(page) == page, "run python -m tests.figure_tables"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

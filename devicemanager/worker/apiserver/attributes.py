@@ -1,4 +1,4 @@
-"""What a request asks for, in the words of Kubernetes authorization. Pure; routing shares the answer.
+"""The attributes of a request, as Kubernetes authorizes them; routing uses them too. Pure.
 
 The rules are those of the generic API server: a path under ``/apis`` with fewer than four parts is not a resource,
 a collection is listed (or watched), a field selector that pins ``metadata.name`` names the object.

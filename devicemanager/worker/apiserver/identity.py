@@ -1,4 +1,4 @@
-"""Who is asking. Pure."""
+"""The identity of a caller. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

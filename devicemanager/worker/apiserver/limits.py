@@ -6,7 +6,7 @@ from devicemanager.serving.limits import KIB, MIB, Limits, VerifiedLimits
 
 LIMITS: Final = Limits(
     connections=448,  # more than the reads that may be under way: then it is those that are refused, with 429
-    connections_per_peer=64,
+    connections_per_peer=384,  # an API server is a stranger until its handshake ends, and begins many at once
     keepalive_s=120.0,  # the aggregator gives an idle connection up after 90 s, and should be the one to do so
     response_s=60.0,
     line_bytes=64 * KIB,

@@ -10,17 +10,17 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from devicemanager import __version__
-from devicemanager.model.usage import InstanceUsage
+from devicemanager.model.usage import WorkloadUsage
 from devicemanager.worker.apiserver.attributes import Attributes
 from devicemanager.worker.shared_reads import Statistics
+from devicemanager.worker.workloads.workload import Resource
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _PREFIX: Final = "devicemanager_worker"
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25)
 _VERBS: Final = frozenset({"get", "list", "watch", "head"})
-_RESOURCES: Final = frozenset({"instancemetrics", "instances/metrics"})
-_PLACES: Final = frozenset({"apis", "openapi", "metrics", "healthz", "livez", "readyz"})
+_OTHER_PATHS: Final = frozenset({"apis", "openapi", "metrics", "healthz", "livez", "readyz"})
 
 
 class WorkerMetrics:
@@ -28,17 +28,22 @@ class WorkerMetrics:
 
     Args:
         not_after: End of the serving certificate's validity.
-        under_way: Reads under way at this moment.
+        in_flight: Reads under way at this moment.
+        resources: Of every kind of workload.
         shared_reads: Counts of each kind of shared read, by its name.
     """
 
     def __init__(
         self,
         not_after: Callable[[], datetime],
-        under_way: Callable[[], int],
+        in_flight: Callable[[], int],
+        resources: Iterable[Resource],
         shared_reads: Callable[[], Mapping[str, Statistics]] = dict,
     ) -> None:
         self._registry = CollectorRegistry()
+        self._resources = {
+            name for each in resources for name in (each.plural, f"{each.source.plural}/{each.subresource}")
+        }
         self._requests = Histogram(
             f"{_PREFIX}_request_duration_seconds",
             "Time from a complete request head to its answer.",
@@ -53,8 +58,8 @@ class WorkerMetrics:
             ("source", "state"),
             registry=self._registry,
         )
-        Gauge(f"{_PREFIX}_reads_under_way", "Reads of Instances under way.", registry=self._registry).set_function(
-            under_way
+        Gauge(f"{_PREFIX}_reads_under_way", "Reads of workloads under way.", registry=self._registry).set_function(
+            in_flight
         )
         Gauge(
             f"{_PREFIX}_certificate_not_after_timestamp_seconds",
@@ -68,7 +73,7 @@ class WorkerMetrics:
 
     def observe_request(self, attributes: Attributes, code: int, duration_s: float) -> None:
         """Count one answered request."""
-        key = (attributes.verb, place(attributes), code)
+        key = (attributes.verb, self._resource(attributes), code)
         child = self._known.get(key)
         if child is None:
             verb = attributes.verb if attributes.verb in _VERBS else "other"
@@ -77,25 +82,24 @@ class WorkerMetrics:
                 self._known[key] = child
         child.observe(duration_s)
 
-    def observe_usages(self, usages: Iterable[InstanceUsage]) -> None:
+    def observe_usages(self, usages: Iterable[WorkloadUsage]) -> None:
         """Count how the sources of these answers answered."""
         for usage in usages:
             for source in usage.sample.sources if usage.sample is not None else ():
                 # The manufacturer is whatever an annotation says: one label value stands for all of them.
                 self._sources.labels(source.name.partition("/")[0], source.state.value).inc()
 
+    def _resource(self, attributes: Attributes) -> str:
+        """What a request is about, as one of few words."""
+        if attributes.resource:
+            resource = attributes.resource + (f"/{attributes.subresource}" if attributes.subresource else "")
+            return resource if resource in self._resources else "other"
+        first = attributes.path.split("/", 2)[1] if attributes.path.startswith("/") else ""
+        return first if first in _OTHER_PATHS else "other"
+
     def exposition(self) -> bytes:
         """The text that Prometheus reads."""
         return generate_latest(self._registry)
-
-
-def place(attributes: Attributes) -> str:
-    """What a request is about, as one of few words."""
-    if attributes.resource:
-        resource = attributes.resource + (f"/{attributes.subresource}" if attributes.subresource else "")
-        return resource if resource in _RESOURCES else "other"
-    first = attributes.path.split("/", 2)[1] if attributes.path.startswith("/") else ""
-    return first if first in _PLACES else "other"
 
 
 class _SharedReads(Collector):

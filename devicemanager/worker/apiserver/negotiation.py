@@ -4,13 +4,11 @@ Clauses are walked by weight. A clause that asks for a conversion we do not know
 something else: a client that reads an answer in the wrong form fails later and worse.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
-
-ACCEPTED: Final = "only the following media types are accepted: application/json, application/yaml"
-"""What a refused caller is told."""
 
 CLAUSE_LIMIT: Final = 64
 """Clauses looked at; real clients send at most five."""
@@ -21,13 +19,6 @@ _DISCOVERY_GROUP: Final = "apidiscovery.k8s.io"
 _DISCOVERY_KIND: Final = "APIGroupDiscoveryList"
 
 
-class Encoding(StrEnum):
-    """How a document becomes bytes; the value is its media type."""
-
-    JSON = "application/json"
-    YAML = "application/yaml"
-
-
 class Shape(StrEnum):
     """What stands for the object; the value is the ``as`` parameter that asks for it."""
 
@@ -35,6 +26,14 @@ class Shape(StrEnum):
     TABLE = "Table"
     METADATA = "PartialObjectMetadata"
     METADATA_LIST = "PartialObjectMetadataList"
+
+
+class IncludeObject(StrEnum):
+    """How much of the object comes with a table's row; the values of the ``includeObject`` parameter."""
+
+    METADATA = "Metadata"
+    OBJECT = "Object"
+    NONE = "None"
 
 
 class Discovery(StrEnum):
@@ -62,15 +61,9 @@ class Clause:
     weight: int = 1000
 
     @property
-    def encoding(self) -> Encoding | None:
-        """What it accepts of what we can write; None for protobuf, HTML and the rest."""
-        match self.media_type:
-            case "application/json" | "*/*" | "application/*":
-                return Encoding.JSON
-            case "application/yaml":
-                return Encoding.YAML
-            case _:
-                return None
+    def is_json(self) -> bool:
+        """Whether it accepts JSON; we write nothing else."""
+        return self.media_type in {"application/json", "*/*", "application/*"}
 
     @property
     def is_plain(self) -> bool:
@@ -79,62 +72,51 @@ class Clause:
 
 
 @dataclass(frozen=True, slots=True)
-class Representation:
+class Form:
     """The form of one answer.
 
     Attributes:
         version: Of ``meta.k8s.io``, for every shape but the object itself.
+        include: How much of the object comes with a table's row.
     """
 
-    encoding: Encoding = Encoding.JSON
     shape: Shape = Shape.OBJECT
     version: str = "v1"
+    include: IncludeObject = IncludeObject.METADATA
 
 
-def for_object(accept: str) -> Representation | None:
+def for_object(accept: str) -> Form | None:
     """The form of one object; None when nothing acceptable can be made."""
-    return _representation(accept, Shape.METADATA)
+    return _form(accept, {Shape.TABLE, Shape.METADATA})
 
 
-def for_list(accept: str) -> Representation | None:
+def for_list(accept: str) -> Form | None:
     """The form of a list; None when nothing acceptable can be made."""
-    return _representation(accept, Shape.METADATA_LIST)
+    return _form(accept, {Shape.TABLE, Shape.METADATA_LIST})
 
 
-def for_metadata(accept: str) -> Representation | None:
+def for_metadata(accept: str) -> Form | None:
     """The form of an object of which only the metadata can be had, so no table; None for nothing acceptable."""
-    return _representation(accept, Shape.METADATA, tables=False)
+    return _form(accept, {Shape.METADATA})
 
 
-def for_document(accept: str) -> Encoding | None:
-    """The encoding of a document that has one shape only; None when nothing acceptable can be made."""
+def accepts_json(accept: str) -> bool:
+    """Whether a document of one shape is acceptable."""
+    return any(clause.is_json and clause.is_plain for clause in clauses(accept))
+
+
+def for_discovery(accept: str) -> Discovery | None:
+    """The form of ``/apis``; None when nothing acceptable can be made."""
     for clause in clauses(accept):
-        if clause.encoding is not None and clause.is_plain:
-            return clause.encoding
-    return None
-
-
-def for_error(accept: str) -> Encoding:
-    """The encoding of an error: conversions do not matter, and whoever accepts nothing of ours reads JSON."""
-    for clause in clauses(accept):
-        if clause.encoding is not None:
-            return clause.encoding
-    return Encoding.JSON
-
-
-def for_discovery(accept: str) -> tuple[Discovery, Encoding] | None:
-    """The form of ``/apis``; None when nothing acceptable can be made. Aggregated documents are JSON only."""
-    for clause in clauses(accept):
-        if clause.encoding is None:
+        if not clause.is_json:
             continue
         if clause.is_plain:
-            return Discovery.LEGACY, clause.encoding
-        if (
-            clause.encoding is Encoding.JSON
-            and (clause.group, clause.kind) == (_DISCOVERY_GROUP, _DISCOVERY_KIND)
-            and clause.version in {Discovery.V2, Discovery.V2BETA1}
-        ):
-            return Discovery(clause.version), Encoding.JSON
+            return Discovery.LEGACY
+        if (clause.group, clause.kind) == (_DISCOVERY_GROUP, _DISCOVERY_KIND) and clause.version in {
+            Discovery.V2,
+            Discovery.V2BETA1,
+        }:
+            return Discovery(clause.version)
     return None
 
 
@@ -179,13 +161,12 @@ def _weight(text: str | None) -> int:
     return min(1000, int(whole or "0") * 1000 + int((fraction + "000")[:3]))
 
 
-def _representation(accept: str, metadata: Shape, *, tables: bool = True) -> Representation | None:
-    shapes = {Shape.TABLE, metadata} if tables else {metadata}
+def _form(accept: str, conversions: Set[Shape]) -> Form | None:
     for clause in clauses(accept):
-        if clause.encoding is None:
+        if not clause.is_json:
             continue
         if clause.is_plain:
-            return Representation(clause.encoding)
-        if clause.group == _META_GROUP and clause.version in {"v1", "v1beta1"} and clause.kind in shapes:
-            return Representation(clause.encoding, Shape(clause.kind), clause.version)
+            return Form()
+        if clause.group == _META_GROUP and clause.version in {"v1", "v1beta1"} and clause.kind in conversions:
+            return Form(Shape(clause.kind), clause.version)
     return None

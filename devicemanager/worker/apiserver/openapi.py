@@ -1,4 +1,4 @@
-"""OpenAPI v2 and v3 of the API group, from the schemas of the models that encode the answers. Static bytes.
+"""OpenAPI v2 and v3 of the API group, from the names and schemas of the kinds of workload. Static bytes.
 
 ``kubectl explain`` reads them, and the cluster merges them into its own. Old clients need v2, new ones v3; both are
 made from the same parts. A document whose hash a client holds may have changed since: it is answered with the
@@ -6,44 +6,34 @@ current one, never with a redirect, which the aggregator forbids.
 """
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import format_datetime
 from typing import Final
 
 from devicemanager import __version__
-from devicemanager.wire import instance_metrics
-from devicemanager.worker.apiserver.discovery import (
-    INSTANCES,
-    KIND,
-    LIST_KIND,
-    METRICS,
-    SUBRESOURCE,
-    VERSION,
-    StaticDocument,
-    encode,
-)
-from devicemanager.worker.apiserver.negotiation import Encoding
-from devicemanager.worker.apiserver.table import IncludeObject
+from devicemanager.worker.apiserver.documents import JSON, StaticDocument, encode
+from devicemanager.worker.apiserver.negotiation import IncludeObject
+from devicemanager.worker.workloads.workload import API_VERSION, Resource, Workload
 
 _A_YEAR: Final = timedelta(days=365)
 _V2_REFERENCES: Final = "#/definitions/"
 _V3_REFERENCES: Final = "#/components/schemas/"
 _VARIES: Final = {"Vary": "Accept"}
 _STATUS: Final = "Status"
-_NAMESPACE: Final = "namespace"
-_NAME: Final = "name"
+
+_PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
 _Schema = dict[str, object]
 
 _QUERY: Final[Mapping[str, tuple[str, _Schema]]] = {
-    "pretty": ("If 'true', the answer is indented.", {"type": "string"}),
     "timeout": (
         "How long the caller waits; sources that are slower are left out.",
         {"type": "string", "pattern": r"^(0|([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h))+)$"},
     ),
-    "labelSelector": ("Select by the Instance's labels; everything when empty.", {"type": "string"}),
+    "labelSelector": ("Select by the {kind}'s labels; everything when empty.", {"type": "string"}),
     "fieldSelector": (
         "Select by metadata.name or metadata.namespace; everything when empty.",
         {"type": "string"},
@@ -55,8 +45,8 @@ _QUERY: Final[Mapping[str, tuple[str, _Schema]]] = {
         {"type": "string", "enum": [include.value for include in IncludeObject]},
     ),
 }
-_OF_READ: Final = ("includeObject", "pretty", "timeout")
-_OF_LIST: Final = ("continue", "fieldSelector", "includeObject", "labelSelector", "limit", "pretty", "timeout")
+_OF_READ: Final = ("includeObject", "timeout")
+_OF_LIST: Final = ("continue", "fieldSelector", "includeObject", "labelSelector", "limit", "timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,81 +57,64 @@ class _Operation:
         action: ``get`` or ``list``.
         path: Below the group's version.
         operation_id: As client generators use it.
-        query: Parameters it takes.
-        schema: Of a good answer.
+        resource: What it is about.
     """
 
     action: str
     path: str
     operation_id: str
     summary: str
-    query: tuple[str, ...]
-    schema: str
-    path_parameters: tuple[str, ...] = ()
+    resource: Resource
 
     @property
-    def parameters(self) -> list[tuple[str, str]]:
-        """Name and place of each."""
-        places = ((self.path_parameters, "path"), (self.query, "query"))
-        return [(name, place) for names, place in places for name in names]
+    def schema(self) -> str:
+        """Of a good answer."""
+        return self.resource.list_kind if self.action == "list" else self.resource.kind
+
+    @property
+    def parameters(self) -> Iterator[tuple[_Schema, _Schema]]:
+        """Each as it is described, and its schema."""
+        kind = self.resource.source.kind
+        for name in _PLACEHOLDER.findall(self.path):
+            described = {"name": name, "in": "path", "description": f"{name} of the {kind}", "required": True}
+            yield described, {"type": "string"}
+        for name in _OF_LIST if self.action == "list" else _OF_READ:
+            description, schema = _QUERY[name]
+            yield {"name": name, "in": "query", "description": description.format(kind=kind)}, schema
 
 
-_OPERATIONS: Final = (
-    _Operation(
-        "list",
-        METRICS,
-        "listInstanceMetricsForAllNamespaces",
-        "current samples of the Instances of all namespaces",
-        _OF_LIST,
-        LIST_KIND,
-    ),
-    _Operation(
-        "list",
-        f"namespaces/{{namespace}}/{METRICS}",
-        "listNamespacedInstanceMetrics",
-        "current samples of the Instances of a namespace",
-        _OF_LIST,
-        LIST_KIND,
-        (_NAMESPACE,),
-    ),
-    _Operation(
-        "get",
-        f"namespaces/{{namespace}}/{METRICS}/{{name}}",
-        "readNamespacedInstanceMetrics",
-        "current sample of one Instance",
-        _OF_READ,
-        KIND,
-        (_NAMESPACE, _NAME),
-    ),
-    _Operation(
-        "get",
-        f"namespaces/{{namespace}}/{INSTANCES}/{{name}}/{SUBRESOURCE}",
-        "readNamespacedInstanceMetricsOfInstance",
-        "current sample of one Instance, as its subresource",
-        _OF_READ,
-        KIND,
-        (_NAMESPACE, _NAME),
-    ),
-)
+def _operations(resource: Resource) -> Iterator[_Operation]:
+    kind, source, of_namespace = resource.kind, resource.source, "namespaces/{namespace}"
+    all_of, one = f"current samples of the {source.kind}s of", f"current sample of one {source.kind}"
+    below = f"{of_namespace}/{source.plural}/{{name}}/{resource.subresource}"
+    for action, path, operation_id, summary in (
+        ("list", resource.plural, f"list{kind}ForAllNamespaces", f"{all_of} all namespaces"),
+        ("list", f"{of_namespace}/{resource.plural}", f"listNamespaced{kind}", f"{all_of} a namespace"),
+        ("get", f"{of_namespace}/{resource.plural}/{{name}}", f"readNamespaced{kind}", one),
+        ("get", below, f"readNamespaced{kind}Of{source.kind}", f"{one}, as its subresource"),
+    ):
+        yield _Operation(action, path, operation_id, summary, resource)
 
 
 class OpenApiDocuments:
     """OpenAPI of one API group."""
 
-    def __init__(self, api_group: str) -> None:
+    def __init__(self, api_group: str, workloads: Sequence[Workload]) -> None:
         self._group = api_group
-        self._prefix = ".".join([*reversed(api_group.split(".")), VERSION])
-        self.path = f"/openapi/v3/apis/{api_group}/{VERSION}"
+        self._workloads = workloads
+        self._operations = [each for workload in workloads for each in _operations(workload.resource)]
+        self._prefix = ".".join([*reversed(api_group.split(".")), API_VERSION])
+        self.path = f"/openapi/v3/apis/{api_group}/{API_VERSION}"
         """Where the v3 document of the group's version is served."""
-        body = encode(self._v3(), Encoding.JSON)
+        body = encode(self._v3())
         self.hash = hashlib.sha512(body).hexdigest().upper()
         """Of the v3 document; clients send it along and cache for good what they get for it."""
         self._version = _document(body, self.hash, _VARIES)
         relative = f"{self.path}?hash={self.hash}"
-        index = {"paths": {f"apis/{api_group}/{VERSION}": {"serverRelativeURL": relative}}}
-        self.index = StaticDocument(encode(index, Encoding.JSON), Encoding.JSON.value)
+        index = {"paths": {f"apis/{api_group}/{API_VERSION}": {"serverRelativeURL": relative}}}
+        self.index = StaticDocument(encode(index))
         """``/openapi/v3``: lists our own version only, for all that is listed enters the cluster's own index."""
-        v2 = encode(self._v2(), Encoding.JSON)
+        v2 = encode(self._v2())
         self.v2 = _document(v2, hashlib.sha512(v2).hexdigest().upper(), _VARIES)
         """``/openapi/v2``."""
 
@@ -157,7 +130,7 @@ class OpenApiDocuments:
         return {
             "openapi": "3.0.0",
             "info": self._info(),
-            "paths": {self._path(operation): self._v3_path(operation) for operation in _OPERATIONS},
+            "paths": {self._path(operation): self._v3_path(operation) for operation in self._operations},
             "components": {"schemas": self._schemas(_V3_REFERENCES)},
         }
 
@@ -165,12 +138,12 @@ class OpenApiDocuments:
         return {
             "swagger": "2.0",
             "info": self._info(),
-            "paths": {self._path(operation): self._v2_path(operation) for operation in _OPERATIONS},
+            "paths": {self._path(operation): self._v2_path(operation) for operation in self._operations},
             "definitions": self._schemas(_V2_REFERENCES),
         }
 
     def _v3_path(self, operation: _Operation) -> _Schema:
-        parameters = [_v3_parameter(name, place) for name, place in operation.parameters]
+        parameters = [{**described, "schema": schema} for described, schema in operation.parameters]
         responses: _Schema = {
             "200": self._v3_response("OK", operation.schema),
             "default": self._v3_response("Anything else.", _STATUS),
@@ -178,14 +151,14 @@ class OpenApiDocuments:
         return {"parameters": parameters, "get": {**self._common(operation), "responses": responses}}
 
     def _v2_path(self, operation: _Operation) -> _Schema:
-        parameters = [_v2_parameter(name, place) for name, place in operation.parameters]
+        parameters = [{**described, **schema} for described, schema in operation.parameters]
         responses: _Schema = {
             "200": {"description": "OK", "schema": self._reference(operation.schema, _V2_REFERENCES)},
             "default": {"description": "Anything else.", "schema": self._reference(_STATUS, _V2_REFERENCES)},
         }
         get = {
             **self._common(operation),
-            "produces": [encoding.value for encoding in Encoding],
+            "produces": [JSON],
             "schemes": ["https"],
             "responses": responses,
         }
@@ -195,52 +168,42 @@ class OpenApiDocuments:
         return {"title": "Instance metrics", "version": __version__}
 
     def _path(self, operation: _Operation) -> str:
-        return f"/apis/{self._group}/{VERSION}/{operation.path}"
+        return f"/apis/{self._group}/{API_VERSION}/{operation.path}"
 
     def _common(self, operation: _Operation) -> _Schema:
         first, *rest = self._group.split(".")
-        tag = first + "".join(part.capitalize() for part in rest) + f"_{VERSION}"
+        tag = first + "".join(part.capitalize() for part in rest) + f"_{API_VERSION}"
         return {
             "tags": [tag],
             "description": operation.summary,
             "operationId": operation.operation_id,
             "x-kubernetes-action": operation.action,
-            "x-kubernetes-group-version-kind": {"group": self._group, "version": VERSION, "kind": KIND},
+            "x-kubernetes-group-version-kind": {
+                "group": self._group,
+                "version": API_VERSION,
+                "kind": operation.resource.kind,
+            },
         }
 
     def _v3_response(self, description: str, schema: str) -> _Schema:
         content = {"schema": self._reference(schema, _V3_REFERENCES)}
         return {
             "description": description,
-            "content": {encoding.value: content for encoding in Encoding},
+            "content": {JSON: content},
         }
 
     def _reference(self, name: str, references: str) -> _Schema:
         return {"$ref": f"{references}{self._prefix}.{name}"}
 
     def _schemas(self, references: str) -> _Schema:
-        answers = instance_metrics.schemas(api_group=self._group, ref_prefix=references)
-        return {**answers, f"{self._prefix}.{_STATUS}": _STATUS_SCHEMA}
+        found: _Schema = {}
+        for workload in self._workloads:
+            found |= workload.schemas(api_group=self._group, ref_prefix=references)
+        return {**found, f"{self._prefix}.{_STATUS}": _STATUS_SCHEMA}
 
 
 def _document(body: bytes, digest: str, headers: Mapping[str, str]) -> StaticDocument:
-    return StaticDocument(body, Encoding.JSON.value, etag=f'"{digest}"', headers=headers)
-
-
-def _v3_parameter(name: str, place: str) -> _Schema:
-    described, schema = _parameter(name, place)
-    return {**described, "schema": schema}
-
-
-def _v2_parameter(name: str, place: str) -> _Schema:
-    described, schema = _parameter(name, place)
-    return {**described, **schema}
-
-
-def _parameter(name: str, place: str) -> tuple[_Schema, _Schema]:
-    description, schema = _QUERY.get(name, (f"{name} of the Instance", {"type": "string"}))
-    required: _Schema = {"required": True} if place == "path" else {}
-    return {"name": name, "in": place, "description": description, **required}, schema
+    return StaticDocument(body, etag=f'"{digest}"', headers=headers)
 
 
 def _text(description: str) -> _Schema:

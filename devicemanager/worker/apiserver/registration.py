@@ -1,7 +1,7 @@
-"""Whose is the group's version in this cluster: ours to serve, or somebody else's.
+"""Checks that the APIService of our group and version is not registered to another backend.
 
-An APIService names one backend. Where the existing operator serves the same group's version, taking it would cut
-off everything else the operator serves there, so that is refused unless somebody said so.
+An APIService names one backend. Where the existing operator serves the same group and version, taking it over would
+cut off everything else that the operator serves there, so that is refused unless a setting allows it.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from typing_extensions import override
 
 from devicemanager.errors import DocumentError, FetchError, SettingsError
-from devicemanager.worker.apiserver.discovery import VERSION
+from devicemanager.worker.workloads.workload import API_VERSION
 
 API_SERVICES: Final = "/apis/apiregistration.k8s.io/v1/apiservices"
 _AUTOMANAGED: Final = "kube-aggregator.kubernetes.io/automanaged"
@@ -60,7 +60,7 @@ async def check_registration(api: Getter, api_group: str, own: Service) -> None:
         DocumentError: Its answer is no APIService.
     """
     try:
-        body = await api.get(f"{API_SERVICES}/{VERSION}.{api_group}")
+        body = await api.get(f"{API_SERVICES}/{API_VERSION}.{api_group}")
     except FetchError as error:
         if error.status == _NOT_FOUND:
             return
@@ -76,7 +76,7 @@ def conflict(body: bytes, api_group: str, own: Service) -> str | None:
     Raises:
         DocumentError: The bytes are no APIService.
     """
-    name = f"{VERSION}.{api_group}"
+    name = f"{API_VERSION}.{api_group}"
     ways_out = (
         "serve a group of our own with --api-group=GROUP (Instances are still read from the operator's resource), "
         "or take it over with --take-over-api-service, which cuts off whatever that serves"

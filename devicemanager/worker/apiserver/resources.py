@@ -1,30 +1,32 @@
-"""Reading what was asked for: one Instance, or a list of them.
+"""Reading the usage of one kind of workload: of one, or of a list of them.
 
-Whoever comes here has been authorized. Readers of one Instance who come while a read of it is under way share that
-read, its answer and its bytes; nothing is kept once the last of them has it.
+Callers have been authorized. Those who ask for a workload while a read of it is under way share that read, its
+answer and its bytes; nothing is kept once the last of them has it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
-from devicemanager.model.usage import InstanceUsage, SourceState
-from devicemanager.wire.instances import Instance
+from devicemanager.model.usage import SourceState, WorkloadUsage
+from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.apiserver import status, warning_headers
 from devicemanager.worker.apiserver.attributes import Attributes
-from devicemanager.worker.apiserver.concurrency import AtCapacityError, Cap
+from devicemanager.worker.apiserver.in_flight import InFlightLimiter, TooManyInFlightError
+from devicemanager.worker.apiserver.negotiation import Form, Shape
 from devicemanager.worker.apiserver.paging import Page
 from devicemanager.worker.apiserver.parameters import LONGEST_DEADLINE_S, ListParameters, ReadParameters
-from devicemanager.worker.apiserver.rendering import Continuation, Form, Renderer
+from devicemanager.worker.apiserver.rendering import Continuation, Renderer
 from devicemanager.worker.apiserver.selectors import Selection
-from devicemanager.worker.apiserver.status import Failure, Refusal
+from devicemanager.worker.apiserver.status import StatusError
 from devicemanager.worker.outcomes import (
     Answer,
     DeadlineExceeded,
+    ListOutcome,
     ListResult,
     NotFound,
     Outcome,
@@ -33,7 +35,9 @@ from devicemanager.worker.outcomes import (
 )
 from devicemanager.worker.shared_reads import SharedReads
 
-Item = TypeVar("Item", Instance, InstanceUsage)
+Item = TypeVar("Item", WorkloadObject, WorkloadUsage)
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 _BUSY: Final = "too many reads are under way; try again in a moment"
 
@@ -43,25 +47,24 @@ class Reply:
     """A good answer, ready to be sent."""
 
     body: bytes
-    content_type: str
     warnings: Sequence[str] = ()
 
 
 @dataclass(slots=True)
-class _Shared:
-    """An answer and, once somebody asked for it, its plain form.
+class _SharedOutcome:
+    """How a read ended and, once somebody asked for it, the answer as an object.
 
     Attributes:
-        plain: Body and warnings, encoded once for all who share the answer.
+        object_reply: Encoded once for all who share the read.
     """
 
     outcome: Outcome
-    plain: Reply | None = field(default=None)
+    object_reply: Reply | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A list that callers may share.
+class _ListRequest:
+    """What a list asks for. Callers with equal requests share a list.
 
     Attributes:
         namespace: None for all.
@@ -73,28 +76,28 @@ class _Wanted:
     selection: Selection
     page: Page
 
-    def part(self, items: Iterable[Item]) -> tuple[list[Item], Continuation]:
-        """What is wanted of these, and what is left behind it."""
+    def cut(self, items: Iterable[Item]) -> tuple[list[Item], Continuation]:
+        """The part of these that is asked for, and what is left behind it."""
         selected = [item for item in items if self.selection.matches(item.namespace, item.name, item.labels)]
         part, following, remaining = self.page.cut(selected)
         return part, Continuation() if following is None else Continuation(following.encode(), remaining)
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _SharedList:
     """A list, and what is left behind it."""
 
     result: ListResult
     continuation: Continuation
 
 
-class Resources:
-    """The resources of the API group. To be entered before use.
+class ResourceHandler:
+    """Answers for one kind of workload. To be entered before use.
 
     Args:
-        reader: The use case.
+        reader: Reads workloads of this kind.
         renderer: Makes the bytes.
-        cap: In front of all reads.
+        limiter: In front of all reads, of every kind.
         clock: For the ages that tables show.
         observe: Told of each usage read, for the worker's own metrics.
     """
@@ -103,18 +106,19 @@ class Resources:
         self,
         reader: Reader,
         renderer: Renderer,
-        cap: Cap,
+        limiter: InFlightLimiter,
         clock: Clock,
-        observe: Callable[[Iterable[InstanceUsage]], None] = lambda _: None,
+        observe: Callable[[Iterable[WorkloadUsage]], None] = lambda _: None,
     ) -> None:
         self._reader = reader
         self._renderer = renderer
-        self._cap = cap
+        self._limiter = limiter
         self._clock = clock
         self._observe = observe
-        self._reads: SharedReads[tuple[str, str], _Shared] = SharedReads(self._read, clock, max_age_s=0)
-        self._lists: SharedReads[_Wanted, _Listed] = SharedReads(self._list, clock, max_age_s=0)
+        self._reads: SharedReads[tuple[str, str], _SharedOutcome] = SharedReads(self._read, clock, max_age_s=0)
+        self._lists: SharedReads[_ListRequest, _SharedList] = SharedReads(self._list, clock, max_age_s=0)
         self._entered = AsyncExitStack()
+        self.resource = renderer.workload.resource
 
     async def __aenter__(self) -> Self:
         await self._entered.enter_async_context(self._reads)
@@ -127,120 +131,118 @@ class Resources:
         await self._entered.aclose()
 
     async def get(self, attributes: Attributes, parameters: ReadParameters) -> Reply:
-        """One Instance.
+        """One workload.
 
         Raises:
-            Refusal: With what went wrong.
+            StatusError: With what went wrong.
         """
         with self._slot():
             shared = await self._shared(attributes, parameters.deadline_s)
-        match shared.outcome:
-            case Answer(usage):
-                return self._one(shared, usage, parameters.form)
-            case NotFound():
-                raise Refusal(status.not_found(attributes))
-            case Unavailable(message):
-                raise Refusal(status.service_unavailable(attributes, message))
-            case DeadlineExceeded(message):
-                raise Refusal(status.timed_out(attributes, message))
+        if not isinstance(shared.outcome, Answer):
+            raise _error(attributes, shared.outcome)
+        return self._one(shared, shared.outcome.usage, parameters.form)
 
     async def list_(self, attributes: Attributes, parameters: ListParameters) -> Reply:
-        """The Instances of a namespace, or of all.
+        """The workloads of a namespace, or of all.
 
         Raises:
-            Refusal: With what went wrong.
+            StatusError: With what went wrong.
         """
         with self._slot():
             usages, continuation, warnings = await self._selected(attributes, parameters)
         body = self._renderer.many(usages, parameters.form, self._clock.now(), continuation)
-        return Reply(body, parameters.form.representation.encoding, _headers(warnings))
+        return Reply(body, _headers(warnings))
 
-    def _one(self, shared: _Shared, usage: InstanceUsage, form: Form) -> Reply:
-        if form.is_plain and shared.plain is not None:
-            return shared.plain
+    def _one(self, shared: _SharedOutcome, usage: WorkloadUsage, form: Form) -> Reply:
+        if form.shape is Shape.OBJECT and shared.object_reply is not None:
+            return shared.object_reply
         body = self._renderer.one(usage, form, self._clock.now())
-        reply = Reply(body, form.representation.encoding, _headers(warning_headers.of_usage(usage)))
-        if form.is_plain:
-            shared.plain = reply
+        reply = Reply(body, _headers(warning_headers.of_usage(usage)))
+        if form.shape is Shape.OBJECT:
+            shared.object_reply = reply
         return reply
 
     async def _selected(
         self, attributes: Attributes, parameters: ListParameters
-    ) -> tuple[Sequence[InstanceUsage], Continuation, Sequence[str]]:
+    ) -> tuple[Sequence[WorkloadUsage], Continuation, Sequence[str]]:
         """What a list selects, and what it lacks. Nothing is read of what it does not select."""
-        wanted = _Wanted(attributes.namespace or None, parameters.selection, parameters.page)
+        request = _ListRequest(attributes.namespace or None, parameters.selection, parameters.page)
         if attributes.namespace and attributes.name:
             shared = await self._shared(attributes, parameters.deadline_s)
             match shared.outcome:
                 case Answer(usage):
-                    usages, continuation = wanted.part([usage])
+                    usages, continuation = request.cut([usage])
                     return usages, continuation, warning_headers.of_usage(usage)
                 case NotFound():
                     return [], Continuation(), []
                 case _:
                     pass  # it exists and has no figures: only the list knows how to show that
-        listed = await self._listed(attributes, wanted, parameters.deadline_s)
-        match listed.result:
-            case Unavailable(message):
-                raise Refusal(status.service_unavailable(attributes, message))
-            case DeadlineExceeded(message):
-                raise Refusal(status.timed_out(attributes, message))
-            case outcome:
-                return outcome.items, listed.continuation, outcome.warnings
+        listed = await self._together(attributes, self._lists, self._list, request, parameters.deadline_s)
+        result = listed.result
+        if not isinstance(result, ListOutcome):
+            raise _error(attributes, result)
+        return result.items, listed.continuation, result.warnings
 
-    async def _shared(self, attributes: Attributes, deadline_s: float | None) -> _Shared:
-        """A caller in more of a hurry than we are reads alone: its read must give up the slow sources sooner."""
+    async def _shared(self, attributes: Attributes, deadline_s: float | None) -> _SharedOutcome:
+        key = (attributes.namespace, attributes.name)
+        return await self._together(attributes, self._reads, self._read, key, deadline_s)
+
+    async def _together(
+        self,
+        attributes: Attributes,
+        reads: SharedReads[K, V],
+        read: Callable[[K, float | None], Awaitable[V]],
+        key: K,
+        deadline_s: float | None,
+    ) -> V:
+        """One read with all who ask for the same; alone where the caller has a deadline of its own.
+
+        Its read must give up slow sources sooner than the others' would.
+        """
         if deadline_s is not None:
-            outcome = await self._reader.read(attributes.namespace, attributes.name, deadline_s=deadline_s)
-            self._observe_outcome(outcome)
-            return _Shared(outcome)
+            return await read(key, deadline_s)
         try:
-            return await self._reads.read((attributes.namespace, attributes.name), deadline_s=LONGEST_DEADLINE_S)
+            return await reads.read(key, deadline_s=LONGEST_DEADLINE_S)
         except FetchError as error:
-            raise Refusal(_failure(attributes, error)) from error
+            # Readers do not fail but by their outcome: what is left is the deadline, and a fault of ours.
+            if error.state is SourceState.TIMEOUT:
+                raise status.timed_out(attributes, error.message) from error
+            raise status.internal_error(error.message) from error
 
-    async def _listed(self, attributes: Attributes, wanted: _Wanted, deadline_s: float | None) -> _Listed:
-        if deadline_s is not None:
-            return await self._list(wanted, deadline_s)
-        try:
-            return await self._lists.read(wanted, deadline_s=LONGEST_DEADLINE_S)
-        except FetchError as error:
-            raise Refusal(_failure(attributes, error)) from error
-
-    async def _read(self, key: tuple[str, str]) -> _Shared:
-        outcome = await self._reader.read(*key)
-        self._observe_outcome(outcome)
-        return _Shared(outcome)
-
-    async def _list(self, wanted: _Wanted, deadline_s: float | None = None) -> _Listed:
-        continuation = Continuation()
-
-        def choose(instances: Sequence[Instance]) -> Sequence[Instance]:
-            nonlocal continuation
-            chosen, continuation = wanted.part(instances)
-            return chosen
-
-        result = await self._reader.list(wanted.namespace, choose=choose, deadline_s=deadline_s)
-        return _Listed(result, continuation)
-
-    def _observe_outcome(self, outcome: Outcome) -> None:
+    async def _read(self, key: tuple[str, str], deadline_s: float | None = None) -> _SharedOutcome:
+        outcome = await self._reader.read(*key, deadline_s=deadline_s)
         if isinstance(outcome, Answer):
             self._observe([outcome.usage])
+        return _SharedOutcome(outcome)
+
+    async def _list(self, request: _ListRequest, deadline_s: float | None = None) -> _SharedList:
+        continuation = Continuation()
+
+        def choose(sources: Sequence[WorkloadObject]) -> Sequence[WorkloadObject]:
+            nonlocal continuation
+            chosen, continuation = request.cut(sources)
+            return chosen
+
+        result = await self._reader.list(request.namespace, choose=choose, deadline_s=deadline_s)
+        return _SharedList(result, continuation)
 
     @contextmanager
     def _slot(self) -> Iterator[None]:
         try:
-            with self._cap.slot():
+            with self._limiter.slot():
                 yield
-        except AtCapacityError as error:
-            raise Refusal(status.too_many_requests(_BUSY)) from error
+        except TooManyInFlightError as error:
+            raise status.too_many_requests(_BUSY) from error
 
 
-def _failure(attributes: Attributes, error: FetchError) -> Failure:
-    """Readers do not fail but by their outcome: what is left is the deadline, and a fault of ours."""
-    if error.state is SourceState.TIMEOUT:
-        return status.timed_out(attributes, error.message)
-    return status.internal_error(error.message)
+def _error(attributes: Attributes, outcome: NotFound | Unavailable | DeadlineExceeded) -> StatusError:
+    match outcome:
+        case NotFound():
+            return status.not_found(attributes)
+        case Unavailable(message):
+            return status.service_unavailable(attributes, message)
+        case DeadlineExceeded(message):
+            return status.timed_out(attributes, message)
 
 
 def _headers(warnings: Iterable[str]) -> tuple[str, ...]:

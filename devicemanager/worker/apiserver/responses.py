@@ -1,4 +1,4 @@
-"""Between HTTP and what the other modules decide: headers in, responses out.
+"""HTTP responses, made from documents, answers and errors.
 
 Bodies are bytes and content types are whole strings: aiohttp would add parameters of its own otherwise, and clients
 compare the whole.
@@ -9,11 +9,9 @@ from typing import Final
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
-from devicemanager.worker.apiserver import negotiation, status
-from devicemanager.worker.apiserver.discovery import StaticDocument, encode
-from devicemanager.worker.apiserver.negotiation import Encoding
+from devicemanager.worker.apiserver.documents import JSON, StaticDocument, encode
 from devicemanager.worker.apiserver.resources import Reply
-from devicemanager.worker.apiserver.status import Failure, Refusal
+from devicemanager.worker.apiserver.status import StatusError
 
 _NO_SUCH_PAGE: Final = b"404 page not found\n"
 _PLAIN_TEXT: Final = "text/plain; charset=utf-8"
@@ -22,18 +20,6 @@ _PLAIN_TEXT: Final = "text/plain; charset=utf-8"
 def accept(request: web.Request) -> str:
     """What the caller accepts; several headers are one list."""
     return ",".join(request.headers.getall(hdrs.ACCEPT, ()))
-
-
-def encoding(request: web.Request) -> Encoding:
-    """How a document of one shape is to be encoded.
-
-    Raises:
-        Refusal: 406.
-    """
-    found = negotiation.for_document(accept(request))
-    if found is None:
-        raise Refusal(status.not_acceptable(negotiation.ACCEPTED))
-    return found
 
 
 def static(request: web.Request, document: StaticDocument) -> web.Response:
@@ -49,16 +35,15 @@ def static(request: web.Request, document: StaticDocument) -> web.Response:
 
 def reply(good: Reply) -> web.Response:
     """A good answer about an object, or several."""
-    headers = CIMultiDict({hdrs.CONTENT_TYPE: good.content_type})
+    headers = CIMultiDict({hdrs.CONTENT_TYPE: JSON})
     headers.extend((hdrs.WARNING, warning) for warning in good.warnings)
     return web.Response(body=good.body, headers=headers)
 
 
-def failure(request: web.Request, failed: Failure) -> web.Response:
-    """An error. A caller that accepts nothing of ours still gets to read it."""
-    form = negotiation.for_error(accept(request))
-    headers = {hdrs.CONTENT_TYPE: form.value, **failed.headers}
-    response = web.Response(status=failed.code, body=encode(failed.document(), form), headers=headers)
+def failure(request: web.Request, error: StatusError) -> web.Response:
+    """An error, as JSON also for a caller that does not accept it."""
+    headers = {hdrs.CONTENT_TYPE: JSON, **error.headers}
+    response = web.Response(status=error.code, body=encode(error.document()), headers=headers)
     if hdrs.UPGRADE in request.headers:
         response.force_close()
     return response

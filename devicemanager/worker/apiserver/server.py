@@ -5,7 +5,7 @@ redirects: the aggregator forbids it.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,21 +20,16 @@ from devicemanager.worker.apiserver import negotiation, parameters, responses, s
 from devicemanager.worker.apiserver.attributes import Attributes, parse_attributes
 from devicemanager.worker.apiserver.authentication import Authenticator, UnauthorizedError
 from devicemanager.worker.apiserver.authorization import HEALTH_ROOTS, Authorizer, ReviewFailedError
-from devicemanager.worker.apiserver.discovery import (
-    INSTANCES,
-    METRICS,
-    SUBRESOURCE,
-    VERSION,
-    DiscoveryDocuments,
-    StaticDocument,
-)
+from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
+from devicemanager.worker.apiserver.documents import StaticDocument
 from devicemanager.worker.apiserver.identity import User
 from devicemanager.worker.apiserver.metrics import CONTENT_TYPE, WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
-from devicemanager.worker.apiserver.owners import Owners, is_owner_read
-from devicemanager.worker.apiserver.resources import Reply, Resources
-from devicemanager.worker.apiserver.status import Refusal
+from devicemanager.worker.apiserver.owners import Owners
+from devicemanager.worker.apiserver.resources import Reply, ResourceHandler
+from devicemanager.worker.apiserver.status import StatusError
 from devicemanager.worker.apiserver.verdicts import OverloadedError
+from devicemanager.worker.workloads.workload import API_VERSION
 
 _READ_METHODS: Final = frozenset({"GET", "HEAD"})
 _ALLOWED: Final = "GET, HEAD"
@@ -43,14 +38,18 @@ _OVERLOADED: Final = "too many callers are being checked; try again in a moment"
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What the server is made of."""
+class Components:
+    """What the server is made of.
+
+    Attributes:
+        handlers: One per kind of workload.
+    """
 
     discovery: DiscoveryDocuments
     openapi: OpenApiDocuments
     authenticator: Authenticator
     authorizer: Authorizer
-    resources: Resources
+    handlers: Sequence[ResourceHandler]
     owners: Owners
     metrics: WorkerMetrics
     clock: Clock
@@ -60,24 +59,32 @@ class ApiServer:
     """Answers requests.
 
     Args:
-        parts: What it is made of.
+        components: What it is made of.
         probes: Path -> who answers it: all of :data:`HEALTH_ROOTS`, and single checks below them.
     """
 
-    def __init__(self, parts: Parts, probes: Mapping[str, Probe]) -> None:
-        self._parts = parts
+    def __init__(self, components: Components, probes: Mapping[str, Probe]) -> None:
+        self._components = components
+        self._metrics = components.metrics
+        self._clock = components.clock
         self._probes = probes
-        self._group = parts.discovery.api_group
-        self._prefix = f"/apis/{self._group}/{VERSION}"
+        self._group = components.discovery.api_group
+        self._prefix = f"/apis/{self._group}/{API_VERSION}"
+        self._handlers = {
+            key: handler
+            for handler in components.handlers
+            for resource in [handler.resource]
+            for key in ((resource.plural, ""), (resource.source.plural, resource.subresource))
+        }
         self._log = structlog.get_logger().bind()
-        self._rated = RateLimitedLog(self._log, parts.clock.monotonic)
+        self._rated = RateLimitedLog(self._log, components.clock.monotonic)
         self._documents: dict[str, Callable[[web.Request], StaticDocument]] = {
             "/apis": self._groups,
-            f"/apis/{self._group}": lambda request: parts.discovery.group(responses.encoding(request)),
-            self._prefix: lambda request: parts.discovery.resources(responses.encoding(request)),
-            "/openapi/v2": lambda _: parts.openapi.v2,
-            "/openapi/v3": lambda _: parts.openapi.index,
-            parts.openapi.path: self._openapi_v3,
+            f"/apis/{self._group}": lambda request: _json(request, components.discovery.group),
+            self._prefix: lambda request: _json(request, components.discovery.resources),
+            "/openapi/v2": lambda _: components.openapi.v2,
+            "/openapi/v3": lambda _: components.openapi.index,
+            components.openapi.path: self._openapi_v3,
         }
 
     def application(self) -> web.Application:
@@ -97,27 +104,27 @@ class ApiServer:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
-        begun_s = self._parts.clock.monotonic()
+        begun_s = self._clock.monotonic()
         attributes = parse_attributes(request.method, request.path, request.query)
         try:
             response = await self._answer(request, attributes)
-        except Refusal as refusal:
-            response = responses.failure(request, refusal.failure)
-        except Exception:  # noqa: BLE001 - the border of one request: a fault of ours is nobody else's answer
-            self._log.exception("request_broke", path=excerpt(attributes.path))
+        except StatusError as error:
+            response = responses.failure(request, error)
+        except Exception:  # noqa: BLE001 - a fault of ours ends one request and no other
+            self._log.exception("request_failed", path=excerpt(attributes.path))
             response = responses.failure(
                 request, status.internal_error("the request failed for a reason of our own")
             )
-        self._parts.metrics.observe_request(attributes, response.status, self._parts.clock.monotonic() - begun_s)
+        self._metrics.observe_request(attributes, response.status, self._clock.monotonic() - begun_s)
         return response
 
     async def _answer(self, request: web.Request, attributes: Attributes) -> web.Response:
         if attributes.path in HEALTH_ROOTS:
             return self._probe(request)
         if hdrs.UPGRADE in request.headers:
-            raise Refusal(status.bad_request("nothing here is served over an upgraded connection"))
-        user = await self._who(request)
-        await self._may(user, attributes)
+            raise status.bad_request("nothing here is served over an upgraded connection")
+        user = await self._authenticate(request)
+        await self._authorize(user, attributes)
         self._log.debug(
             "request_authorized",
             audit_id=request.headers.get("Audit-Id"),
@@ -125,31 +132,31 @@ class ApiServer:
             verb=attributes.verb,
             path=attributes.path,
         )
-        return await self._serve(request, attributes)
+        return await self._route(request, attributes)
 
-    async def _who(self, request: web.Request) -> User:
+    async def _authenticate(self, request: web.Request) -> User:
         transport = request.transport
         certificate = transport.get_extra_info("peercert") if transport is not None else None
         try:
-            return await self._parts.authenticator.authenticate(request.headers, certificate)
+            return await self._components.authenticator.authenticate(request.headers, certificate)
         except UnauthorizedError as error:
             self._rated.write(logging.INFO, "request_unauthorized", cause=str(error), peer=request.remote)
-            raise Refusal(status.unauthorized()) from error
+            raise status.unauthorized() from error
         except OverloadedError as error:
-            raise Refusal(status.too_many_requests(_OVERLOADED)) from error
+            raise status.too_many_requests(_OVERLOADED) from error
 
-    async def _may(self, user: User, attributes: Attributes) -> None:
+    async def _authorize(self, user: User, attributes: Attributes) -> None:
         try:
-            decision = await self._parts.authorizer.decide(user, attributes)
+            decision = await self._components.authorizer.decide(user, attributes)
         except ReviewFailedError as error:
             self._rated.write(logging.WARNING, "access_review_failed", cause=str(error))
-            raise Refusal(status.internal_error(str(error))) from error
+            raise status.internal_error(str(error)) from error
         except OverloadedError as error:
-            raise Refusal(status.too_many_requests(_OVERLOADED)) from error
+            raise status.too_many_requests(_OVERLOADED) from error
         if not decision.allowed:
-            raise Refusal(status.forbidden(user, attributes, decision.reason))
+            raise status.forbidden(user, attributes, decision.reason)
 
-    async def _serve(self, request: web.Request, attributes: Attributes) -> web.Response:
+    async def _route(self, request: web.Request, attributes: Attributes) -> web.Response:
         if attributes.path.startswith(f"{self._prefix}/"):
             return responses.reply(await self._resource(request, attributes))
         path = attributes.path.rstrip("/")
@@ -159,7 +166,7 @@ class ApiServer:
             return responses.static(request, document(request))
         if path == "/metrics":
             _only_reads(request)
-            return web.Response(body=self._parts.metrics.exposition(), headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
+            return web.Response(body=self._metrics.exposition(), headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
         if path in self._probes:
             return self._probe(request)
         return responses.no_such_page()
@@ -169,47 +176,50 @@ class ApiServer:
         return self._probes[request.path.rstrip("/")].respond(request)
 
     async def _resource(self, request: web.Request, attributes: Attributes) -> Reply:
-        if not self._is_served(attributes):
-            raise Refusal(status.unknown_path())
+        owners = self._components.owners
+        if owners.is_owner_read(attributes):
+            _only_reads(request)
+            if not owners.serves(attributes):
+                # Never 404 but for a missing object: to the garbage collector that means that the owner is gone.
+                raise status.method_not_allowed(_NONE_ALLOWED)
+            return await owners.get(attributes, responses.accept(request))
+        handler = self._handlers.get((attributes.resource, attributes.subresource))
+        if handler is None or attributes.path != self._expected_path(attributes):
+            raise status.unknown_path()
         _only_reads(request)
-        accept = responses.accept(request)
-        if is_owner_read(attributes):
-            if not self._parts.owners.serves(attributes):
-                raise Refusal(status.method_not_allowed(_NONE_ALLOWED))
-            return await self._parts.owners.get(attributes, accept)
         if attributes.verb == "watch":
-            raise Refusal(status.watch_not_supported(attributes, _ALLOWED))
+            raise status.watch_not_supported(attributes, _ALLOWED)
+        accept = responses.accept(request)
         if attributes.is_collection:
-            return await self._parts.resources.list_(attributes, parameters.list_parameters(request.query, accept))
-        return await self._parts.resources.get(attributes, parameters.read_parameters(request.query, accept))
+            return await handler.list_(attributes, parameters.list_parameters(request.query, accept))
+        return await handler.get(attributes, parameters.read_parameters(request.query, accept))
+
+    def _expected_path(self, attributes: Attributes) -> str:
+        """Where we serve this, to the letter: no part more, none empty."""
+        parts = [self._prefix]
+        if attributes.namespace or not attributes.is_collection:
+            parts += ["namespaces", attributes.namespace]
+        parts.append(attributes.resource)
+        if not attributes.is_collection:
+            parts += [attributes.name, *filter(None, [attributes.subresource])]
+        return "/".join(parts)
 
     def _groups(self, request: web.Request) -> StaticDocument:
         form = negotiation.for_discovery(responses.accept(request))
         if form is None:
-            raise Refusal(status.not_acceptable(negotiation.ACCEPTED))
-        return self._parts.discovery.groups(*form)
+            raise status.not_acceptable()
+        return self._components.discovery.groups[form]
 
     def _openapi_v3(self, request: web.Request) -> StaticDocument:
-        return self._parts.openapi.v3(request.query.get("hash", ""), self._parts.clock.now())
-
-    def _is_served(self, attributes: Attributes) -> bool:
-        """Whether this path is one of ours, to the letter: no part more, none empty."""
-        namespaced = f"{self._prefix}/namespaces/{attributes.namespace}"
-        match attributes.resource, attributes.subresource:
-            case (resource, "") if resource == METRICS and attributes.is_collection:
-                served = f"{namespaced}/{METRICS}" if attributes.namespace else f"{self._prefix}/{METRICS}"
-            case (resource, "") if resource == METRICS:
-                served = f"{namespaced}/{METRICS}/{attributes.name}"
-            case (resource, "") if resource == INSTANCES:
-                # Never 404 but for a missing object: to the garbage collector that word means "the owner is gone".
-                return True
-            case (resource, subresource) if (resource, subresource) == (INSTANCES, SUBRESOURCE):
-                served = f"{namespaced}/{INSTANCES}/{attributes.name}/{SUBRESOURCE}"
-            case _:
-                return False
-        return attributes.path == served
+        return self._components.openapi.v3(request.query.get("hash", ""), self._clock.now())
 
 
 def _only_reads(request: web.Request) -> None:
     if request.method not in _READ_METHODS:
-        raise Refusal(status.method_not_allowed(_ALLOWED))
+        raise status.method_not_allowed(_ALLOWED)
+
+
+def _json(request: web.Request, document: StaticDocument) -> StaticDocument:
+    if not negotiation.accepts_json(responses.accept(request)):
+        raise status.not_acceptable()
+    return document

@@ -1,10 +1,10 @@
-"""``Warning`` headers: how an answer that is only partly there says so to a person. Pure."""
+"""``Warning`` headers, which tell a person what an answer lacks. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
 
 from devicemanager.errors import excerpt
-from devicemanager.model.usage import InstanceUsage, SourceReport, SourceState
+from devicemanager.model.usage import SourceReport, SourceState, WorkloadUsage
 
 LIMIT: Final = 8
 """Warnings of one answer; clients drop headers that grow beyond 4 KiB together."""
@@ -24,7 +24,7 @@ def bounded(warnings: Iterable[str]) -> list[str]:
     return [*distinct[: LIMIT - 1], f"and {len(distinct) - LIMIT + 1} more"]
 
 
-def of_usage(usage: InstanceUsage) -> list[str]:
+def of_usage(usage: WorkloadUsage) -> list[str]:
     """What one answer lacks, source by source."""
     if usage.sample is None:
         return []

@@ -275,7 +275,7 @@ class HalfLine(Steady):
 class HugeLine(Steady):
     def at_card(self, index: int) -> None:
         if index == BAD:
-            self.write(b'{"reading":{"index":3,"name":"' + b"x" * 100_000_000)
+            self.write(b'{"reading":{"index":3,"name":"' + b"x" * 10_000_000)
 
 
 class InvalidJson(Steady):

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,15 @@ from typing_extensions import override
 
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
-from devicemanager.model.accelerator import Figure
+from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.figures import DeviceFigure
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
@@ -32,23 +32,25 @@ from devicemanager.serving.probes import PING, Check, Probe
 from devicemanager.tls.certificates import Authority, PemPair
 from devicemanager.tls.identity import ServerIdentity
 from devicemanager.tls.material import Pair, TrustedCAs
-from devicemanager.wire import instance_metrics
-from devicemanager.wire.instances import Instance
-from devicemanager.worker.apiserver import resources
+from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.apiserver.authentication import Authenticator
 from devicemanager.worker.apiserver.authorization import Authorizer
-from devicemanager.worker.apiserver.concurrency import Cap
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
+from devicemanager.worker.apiserver.in_flight import InFlightLimiter
 from devicemanager.worker.apiserver.limits import LIMITS
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners
 from devicemanager.worker.apiserver.rendering import Renderer
 from devicemanager.worker.apiserver.request_header import FrontProxyTrust
+from devicemanager.worker.apiserver.resources import ResourceHandler
 from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
-from devicemanager.worker.apiserver.server import ApiServer, Parts
+from devicemanager.worker.apiserver.server import ApiServer, Components
 from devicemanager.worker.apiserver.verdicts import Verdicts
 from devicemanager.worker.outcomes import Answer, Choose, ListOutcome, ListResult, NotFound, Outcome, Reader
+from devicemanager.worker.workloads.instance.workload import INSTANCE
+from devicemanager.worker.workloads.workload import Workload
+from tests import devices
 
 GROUPS = ("worker.gpustack.ai", "metrics.example.org")
 NOW = datetime(2026, 8, 12, 9, 15, 5, tzinfo=UTC)
@@ -77,20 +79,16 @@ class StillClock(Clock):
         self.monotonic_s += seconds
 
 
-def card(number: int = 1, **figures: Any) -> AcceleratorUsage:
+def card(number: int = 1, *, unhealthy: bool | Reason = False, **figures: DeviceFigure) -> AcceleratorUsage:
     """A card of 80 GiB, a quarter of it in use."""
-    values: dict[str, Any] = {
-        "memory_mib": 81920,
-        "memory_usage_mib": 20480,
-        "memory_utilization_percent": 25,
-        "cores_utilization_percent": 40,
-        "temperature_celsius": 51,
-        "power_usage_watts": 233,
-        "unhealthy": False,
-        **figures,
-    }
     return AcceleratorUsage(
-        id=f"GPU-{number}", manufacturer="nvidia", index=number, name="H100", mode="Exclusive", **values
+        id=f"GPU-{number}",
+        manufacturer="nvidia",
+        index=number,
+        name="H100",
+        mode="Exclusive",
+        figures=devices.published(**figures),
+        unhealthy=unhealthy,
     )
 
 
@@ -106,8 +104,8 @@ def usage(
     sources: Iterable[SourceReport] = (SourceReport("kubelet", SourceState.OK, 5),),
     labels: Mapping[str, str] | None = None,
     node_name: str | None = "node-a",
-) -> InstanceUsage:
-    return InstanceUsage(
+) -> WorkloadUsage:
+    return WorkloadUsage(
         namespace=namespace,
         name=name,
         uid=f"uid-of-{namespace}-{name}",
@@ -132,18 +130,18 @@ def usage(
 class MadeUpReader(Reader):
     """Answers from a mapping, and counts."""
 
-    usages: dict[tuple[str, str], InstanceUsage] = field(default_factory=dict)
+    usages: dict[tuple[str, str], WorkloadUsage] = field(default_factory=dict)
     outcome: Outcome | None = None
     list_result: ListResult | None = None
     warnings: tuple[str, ...] = ()
     reads: list[tuple[str, str]] = field(default_factory=list)
     lists: list[str | None] = field(default_factory=list)
-    measured: list[InstanceUsage] = field(default_factory=list)
+    measured: list[WorkloadUsage] = field(default_factory=list)
     deadlines: list[float | None] = field(default_factory=list)
     hold: asyncio.Event | None = None
     error: Exception | None = None
 
-    def add(self, *usages: InstanceUsage) -> None:
+    def add(self, *usages: WorkloadUsage) -> None:
         self.usages |= {(one.namespace, one.name): one for one in usages}
 
     @override
@@ -166,7 +164,7 @@ class MadeUpReader(Reader):
         if self.list_result is not None:
             return self.list_result
         there = [
-            Instance(one.namespace, one.name, one.uid, labels=one.labels)
+            WorkloadObject(one.namespace, one.name, one.uid, labels=one.labels)
             for key, one in sorted(self.usages.items())
             if namespace in (None, key[0])
         ]
@@ -281,7 +279,7 @@ class Room:
     folder: Path
     trust: FrontProxyTrust | None
     authorizer: Authorizer
-    cap: Cap
+    limiter: InFlightLimiter
     instances: MadeUpInstances
 
     @property
@@ -383,7 +381,8 @@ async def open_room(
     folder: Path,
     group: str = GROUPS[0],
     *,
-    cap: int = 400,
+    max_in_flight: int = 400,
+    workload: Workload = INSTANCE,
     reviews: int = 256,
     limits: Limits = LIMITS,
     ready: Sequence[Check] = (PING,),
@@ -395,29 +394,30 @@ async def open_room(
     serving, front_proxy = Authority.create("serving CA"), Authority.create("front proxy CA")
     pair = serving.serving([SERVER_NAME])
     identity = ServerIdentity(Pair.parse(pair.certificate, pair.key), clock=clock, log=log)
-    reads = Cap(cap)
-    metrics = WorkerMetrics(lambda: identity.not_after, lambda: reads.under_way)
+    limiter, kinds = InFlightLimiter(max_in_flight), [workload.resource]
+    metrics = WorkerMetrics(lambda: identity.not_after, lambda: limiter.in_flight, kinds)
     async with AsyncExitStack() as stack:
-        renderer = Renderer(group, partial(instance_metrics.encode, api_group=group))
         room: Room
-        parts = Parts(
-            discovery=DiscoveryDocuments(group),
-            openapi=OpenApiDocuments(group),
+        components = Components(
+            discovery=DiscoveryDocuments(group, kinds),
+            openapi=OpenApiDocuments(group, [workload]),
             authenticator=Authenticator(
                 lambda: room.trust, api, await stack.enter_async_context(Verdicts(clock, in_flight=reviews)), clock
             ),
             authorizer=Authorizer(api, await stack.enter_async_context(Verdicts(clock, in_flight=reviews))),
-            resources=await stack.enter_async_context(
-                resources.Resources(reader, renderer, reads, clock, metrics.observe_usages)
-            ),
-            owners=Owners(instances, group),
+            handlers=[
+                await stack.enter_async_context(
+                    ResourceHandler(reader, Renderer(group, workload), limiter, clock, metrics.observe_usages)
+                )
+            ],
+            owners=Owners(instances, group, kinds),
             metrics=metrics,
             clock=clock,
         )
         probes = {"/healthz": Probe("healthz", [PING], log), "/livez": Probe("livez", [PING], log)}
         probes["/readyz"] = Probe("readyz", ready, log)
         probes["/readyz/ping"] = Probe("readyz/ping", [PING], log)
-        server = ApiServer(parts, probes)
+        server = ApiServer(components, probes)
         listener = Listener(server.application(), [("127.0.0.1", 0)], identity, limits=limits, log=log)
         room = Room(
             group,
@@ -430,8 +430,8 @@ async def open_room(
             front_proxy,
             folder,
             None,
-            parts.authorizer,
-            reads,
+            components.authorizer,
+            limiter,
             instances,
         )
         if trusted:

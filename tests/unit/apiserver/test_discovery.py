@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
-from devicemanager.worker.apiserver.negotiation import Discovery, Encoding
+from devicemanager.worker.apiserver.negotiation import Discovery
+from devicemanager.worker.workloads.instance.workload import INSTANCE
 from tests.unit.apiserver.room import GROUPS
+
+RESOURCES = [INSTANCE.resource]
 
 
 def legacy_group(group: str) -> dict[str, Any]:
@@ -17,18 +20,18 @@ def legacy_group(group: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_legacy(group: str) -> None:
-    documents = DiscoveryDocuments(group)
-    assert json.loads(documents.groups(Discovery.LEGACY, Encoding.JSON).body) == {
+    documents = DiscoveryDocuments(group, RESOURCES)
+    assert json.loads(documents.groups[Discovery.LEGACY].body) == {
         "kind": "APIGroupList",
         "apiVersion": "v1",
         "groups": [legacy_group(group)],
     }
-    assert json.loads(documents.group(Encoding.JSON).body) == {
+    assert json.loads(documents.group.body) == {
         "kind": "APIGroup",
         "apiVersion": "v1",
         **legacy_group(group),
     }
-    assert json.loads(documents.resources(Encoding.JSON).body) == {
+    assert json.loads(documents.resources.body) == {
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": f"{group}/v1",
@@ -57,7 +60,7 @@ def test_legacy(group: str) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("version", ["v2", "v2beta1"])
 def test_aggregated(group: str, version: str) -> None:
-    found = DiscoveryDocuments(group).groups(Discovery(version), Encoding.JSON)
+    found = DiscoveryDocuments(group, RESOURCES).groups[Discovery(version)]
     assert found.content_type == f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
     document = json.loads(found.body)
     assert document["apiVersion"] == f"apidiscovery.k8s.io/{version}"
@@ -90,17 +93,17 @@ def response_kinds(value: object) -> list[object]:
 
 
 def test_no_response_kind_is_null_for_that_crashed_clients() -> None:
-    document = json.loads(DiscoveryDocuments(GROUPS[0]).groups(Discovery.V2, Encoding.JSON).body)
+    document = json.loads(DiscoveryDocuments(GROUPS[0], RESOURCES).groups[Discovery.V2].body)
     assert len(response_kinds(document)) == 3
     assert all(isinstance(kind, dict) and kind["kind"] for kind in response_kinds(document))
 
 
 def test_replicas_of_one_version_agree_and_forms_differ() -> None:
-    first, second = DiscoveryDocuments(GROUPS[0]), DiscoveryDocuments(GROUPS[0])
+    first, second = DiscoveryDocuments(GROUPS[0], RESOURCES), DiscoveryDocuments(GROUPS[0], RESOURCES)
     tags = set()
     for version in (Discovery.V2, Discovery.V2BETA1):
-        assert first.groups(version, Encoding.JSON) == second.groups(version, Encoding.JSON)
-        tags.add(first.groups(version, Encoding.JSON).etag)
-    tags.add(DiscoveryDocuments(GROUPS[1]).groups(Discovery.V2, Encoding.JSON).etag)
+        assert first.groups[version] == second.groups[version]
+        tags.add(first.groups[version].etag)
+    tags.add(DiscoveryDocuments(GROUPS[1], RESOURCES).groups[Discovery.V2].etag)
     assert len(tags) == 3
     assert all(tag is not None and tag.startswith('"') and tag.endswith('"') for tag in tags)

@@ -6,14 +6,17 @@ import pytest
 
 from devicemanager.model.usage import SourceReport, SourceState
 from devicemanager.worker.apiserver.attributes import parse_attributes
-from devicemanager.worker.apiserver.metrics import WorkerMetrics, place
+from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.shared_reads import Statistics
+from devicemanager.worker.workloads.instance.workload import INSTANCE
 from tests.unit.apiserver.room import NOW, usage
 
+RESOURCES = [INSTANCE.resource]
 
-def test_shared_reads_and_places() -> None:
+
+def test_shared_reads_and_reads_under_way() -> None:
     statistics = {"kubelet": Statistics(started=3, joined=2, reused=1)}
-    metrics = WorkerMetrics(lambda: NOW, lambda: 7, lambda: statistics)
+    metrics = WorkerMetrics(lambda: NOW, lambda: 7, RESOURCES, lambda: statistics)
     text = metrics.exposition().decode()
     for outcome, count in (("started", 3), ("joined", 2), ("reused", 1), ("failed", 0)):
         expected = f'devicemanager_worker_shared_reads_total{{outcome="{outcome}",source="kubelet"}} {count}.0'
@@ -35,12 +38,14 @@ def test_shared_reads_and_places() -> None:
         ("/whatever", "other"),
     ],
 )
-def test_places(path: str, expected: str) -> None:
-    assert place(parse_attributes("GET", path, {})) == expected
+def test_the_resource_label(path: str, expected: str) -> None:
+    metrics = WorkerMetrics(lambda: NOW, lambda: 0, RESOURCES)
+    metrics.observe_request(parse_attributes("GET", path, {}), 200, 0.001)
+    assert f'resource="{expected}"' in metrics.exposition().decode()
 
 
 def test_no_caller_and_no_annotation_makes_series() -> None:
-    metrics = WorkerMetrics(lambda: NOW, lambda: 0)
+    metrics = WorkerMetrics(lambda: NOW, lambda: 0, RESOURCES)
     for number in range(50):
         attributes = parse_attributes(f"METHOD{number}", f"/path{number}", {})
         metrics.observe_request(attributes, 404, 0.001)

@@ -4,17 +4,14 @@ import pytest
 
 from devicemanager.worker.apiserver.negotiation import (
     Discovery,
-    Encoding,
-    Representation,
+    Form,
     Shape,
+    accepts_json,
     for_discovery,
-    for_document,
-    for_error,
     for_list,
     for_object,
 )
 
-JSON, YAML = Encoding.JSON, Encoding.YAML
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 TABLE_BETA = "application/json;as=Table;v=v1beta1;g=meta.k8s.io"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -27,26 +24,25 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
-        ("", Representation(JSON)),
-        ("*/*", Representation(JSON)),
-        ("*", Representation(JSON)),
-        ("application/*", Representation(JSON)),
-        ("application/json, */*", Representation(JSON)),
-        ("Application/JSON; charset=utf-8", Representation(JSON)),
-        ("application/yaml", Representation(YAML)),
-        ("application/yaml;q=0.5, application/json;q=0.4", Representation(YAML)),
-        (f"{TABLE},{TABLE_BETA},application/json", Representation(JSON, Shape.TABLE, "v1")),
-        (f"{TABLE_BETA},application/json", Representation(JSON, Shape.TABLE, "v1beta1")),
-        (TABLE.replace("json", "yaml"), Representation(YAML, Shape.TABLE, "v1")),
-        (METADATA, Representation(JSON, Shape.METADATA, "v1")),
-        (f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,application/json", Representation(JSON)),
-        (f"{PROTOBUF},application/json", Representation(JSON)),
-        (f"{METADATA_LIST},application/json", Representation(JSON)),
-        (f"{TABLE};q=0.1,application/json", Representation(JSON)),
-        ("application/json;q=nonsense", Representation(JSON)),
+        ("", Form()),
+        ("*/*", Form()),
+        ("*", Form()),
+        ("application/*", Form()),
+        ("application/json, */*", Form()),
+        ("Application/JSON; charset=utf-8", Form()),
+        ("application/yaml;q=0.5, application/json;q=0.4", Form()),
+        (f"{TABLE},{TABLE_BETA},application/json", Form(Shape.TABLE, "v1")),
+        (f"{TABLE_BETA},application/json", Form(Shape.TABLE, "v1beta1")),
+        (f"{TABLE.replace('json', 'yaml')},application/json", Form()),
+        (METADATA, Form(Shape.METADATA, "v1")),
+        (f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,application/json", Form()),
+        (f"{PROTOBUF},application/json", Form()),
+        (f"{METADATA_LIST},application/json", Form()),
+        (f"{TABLE};q=0.1,application/json", Form()),
+        ("application/json;q=nonsense", Form()),
     ],
 )
-def test_one_object(accept: str, expected: Representation) -> None:
+def test_one_object(accept: str, expected: Form) -> None:
     assert for_object(accept) == expected
 
 
@@ -54,6 +50,8 @@ def test_one_object(accept: str, expected: Representation) -> None:
     "accept",
     [
         PROTOBUF,
+        "application/yaml",
+        TABLE.replace("json", "yaml"),
         "text/html",
         "application/json;q=0",
         "application/json;q=0.0",
@@ -68,40 +66,33 @@ def test_one_object_in_no_form_that_we_can_make(accept: str) -> None:
 
 
 def test_a_list_has_its_own_metadata_form() -> None:
-    assert for_list(METADATA_LIST) == Representation(JSON, Shape.METADATA_LIST, "v1")
+    assert for_list(METADATA_LIST) == Form(Shape.METADATA_LIST, "v1")
     assert for_list(METADATA) is None
 
 
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
-        ("", (Discovery.LEGACY, JSON)),
-        ("application/json, */*", (Discovery.LEGACY, JSON)),
-        (f"{V2},{V2BETA1},application/json", (Discovery.V2, JSON)),
-        (f"{V2BETA1},application/json", (Discovery.V2BETA1, JSON)),
-        (f"{V2},application/json", (Discovery.V2, JSON)),
-        (f"{V2.replace('v=v2', 'v=v3')},application/json", (Discovery.LEGACY, JSON)),
+        ("", Discovery.LEGACY),
+        ("application/json, */*", Discovery.LEGACY),
+        (f"{V2},{V2BETA1},application/json", Discovery.V2),
+        (f"{V2BETA1},application/json", Discovery.V2BETA1),
+        (f"{V2},application/json", Discovery.V2),
+        (f"{V2.replace('v=v2', 'v=v3')},application/json", Discovery.LEGACY),
         (V2.replace("v=v2", "v=v3"), None),
         (V2.replace(";as=APIGroupDiscoveryList", ""), None),
         (V2.replace("json", "yaml"), None),
-        (f"{V2};q=0.5,{V2BETA1}", (Discovery.V2BETA1, JSON)),
-        ("application/yaml", (Discovery.LEGACY, YAML)),
+        (f"{V2};q=0.5,{V2BETA1}", Discovery.V2BETA1),
+        ("application/yaml", None),
         (PROTOBUF, None),
     ],
 )
-def test_discovery(accept: str, expected: tuple[Discovery, Encoding] | None) -> None:
+def test_discovery(accept: str, expected: Discovery | None) -> None:
     assert for_discovery(accept) == expected
 
 
 def test_documents_of_one_shape() -> None:
-    assert for_document("application/json") is JSON
-    assert for_document("application/yaml") is YAML
-    assert for_document(V2) is None
-    assert for_document(f"{V2},application/yaml") is YAML
-
-
-def test_errors_are_readable_whatever_is_accepted() -> None:
-    assert for_error(PROTOBUF) is JSON
-    assert for_error("text/html") is JSON
-    assert for_error(TABLE) is JSON
-    assert for_error("application/yaml") is YAML
+    assert accepts_json("application/json")
+    assert accepts_json(f"{V2},application/json;q=0.1")
+    assert not accepts_json("application/yaml")
+    assert not accepts_json(V2)

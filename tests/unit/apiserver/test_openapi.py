@@ -13,10 +13,11 @@ from referencing.jsonschema import DRAFT4
 
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import SourceReport, SourceState
-from devicemanager.wire import instance_metrics
 from devicemanager.worker.apiserver import status
+from devicemanager.worker.apiserver.negotiation import Form
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
-from devicemanager.worker.apiserver.rendering import Continuation, Form, Renderer
+from devicemanager.worker.apiserver.rendering import Continuation, Renderer
+from devicemanager.worker.workloads.instance.workload import INSTANCE
 from tests.unit.apiserver.room import GROUPS, NOW, card, usage
 
 OF_GROUP = {"worker.gpustack.ai": "ai.gpustack.worker.v1", "metrics.example.org": "org.example.metrics.v1"}
@@ -28,7 +29,7 @@ def v3_of(documents: OpenApiDocuments) -> Any:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_both_documents_are_valid(group: str) -> None:
-    documents = OpenApiDocuments(group)
+    documents = OpenApiDocuments(group, [INSTANCE])
     validate(v3_of(documents))
     validate(json.loads(documents.v2.body))
 
@@ -36,7 +37,7 @@ def test_both_documents_are_valid(group: str) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_explain_finds_the_kind(group: str) -> None:
     kind = {"group": group, "version": "v1", "kind": "InstanceMetrics"}
-    documents = OpenApiDocuments(group)
+    documents = OpenApiDocuments(group, [INSTANCE])
     v3, v2 = v3_of(documents), json.loads(documents.v2.body)
     name = f"{OF_GROUP[group]}.InstanceMetrics"
     assert kind in v3["components"]["schemas"][name]["x-kubernetes-group-version-kind"]
@@ -63,11 +64,11 @@ def undescribed(schemas: Mapping[str, Any]) -> Iterator[str]:
 
 
 def test_every_key_has_a_description() -> None:
-    assert list(undescribed(v3_of(OpenApiDocuments(GROUPS[0]))["components"]["schemas"])) == []
+    assert list(undescribed(v3_of(OpenApiDocuments(GROUPS[0], [INSTANCE]))["components"]["schemas"])) == []
 
 
 def test_the_index_lists_our_version_alone_with_the_hash_of_its_document() -> None:
-    documents = OpenApiDocuments(GROUPS[1])
+    documents = OpenApiDocuments(GROUPS[1], [INSTANCE])
     digest = hashlib.sha512(documents.v3("", NOW).body).hexdigest().upper()
     path = f"/openapi/v3/apis/{GROUPS[1]}/v1"
     assert json.loads(documents.index.body) == {
@@ -78,7 +79,7 @@ def test_the_index_lists_our_version_alone_with_the_hash_of_its_document() -> No
 
 
 def test_a_document_asked_for_by_its_hash_may_be_kept_for_a_year() -> None:
-    documents = OpenApiDocuments(GROUPS[0])
+    documents = OpenApiDocuments(GROUPS[0], [INSTANCE])
     held = documents.v3(documents.hash, NOW)
     assert held.headers == {
         "Vary": "Accept",
@@ -92,9 +93,9 @@ def test_a_document_asked_for_by_its_hash_may_be_kept_for_a_year() -> None:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_answers_are_what_the_schemas_say(group: str) -> None:
-    document = v3_of(OpenApiDocuments(group))
-    renderer = Renderer(group, lambda one: instance_metrics.encode(one, api_group=group))
-    absent = card(2, memory_usage_mib=Reason.LOST, unhealthy=Reason.PERMISSION)
+    document = v3_of(OpenApiDocuments(group, [INSTANCE]))
+    renderer = Renderer(group, INSTANCE)
+    absent = card(2, memory_used=Reason.LOST, unhealthy=Reason.PERMISSION)
     sources = [SourceReport("kubelet", SourceState.OK, 5), SourceReport("device-manager/amd", SourceState.STALE)]
     one = usage(cards=[card(), absent], cpu_nanocores=Reason.NOT_YET, sources=sources)
     many = renderer.many([one], Form(), NOW, Continuation("token", 3))

@@ -4,20 +4,20 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import pytest_asyncio
 
-from devicemanager.model.usage import InstanceUsage
-from devicemanager.wire import instance_metrics
+from devicemanager.model.usage import WorkloadUsage
 from devicemanager.worker.apiserver.attributes import parse_attributes
-from devicemanager.worker.apiserver.concurrency import Cap
+from devicemanager.worker.apiserver.in_flight import InFlightLimiter
+from devicemanager.worker.apiserver.negotiation import Form, Shape
 from devicemanager.worker.apiserver.parameters import ListParameters, ReadParameters, list_parameters
-from devicemanager.worker.apiserver.rendering import Form, Renderer
-from devicemanager.worker.apiserver.resources import Resources
-from devicemanager.worker.apiserver.status import Refusal
+from devicemanager.worker.apiserver.rendering import Renderer
+from devicemanager.worker.apiserver.resources import ResourceHandler
+from devicemanager.worker.apiserver.status import StatusError
 from devicemanager.worker.outcomes import DeadlineExceeded, Unavailable
+from devicemanager.worker.workloads.instance.workload import INSTANCE
 from tests.unit.apiserver.room import GROUPS, MadeUpReader, StillClock, until, usage
 
 pytestmark = pytest.mark.asyncio
@@ -36,9 +36,10 @@ def of_list(query: dict[str, str] | None = None) -> ListParameters:
 class Room:
     def __init__(self) -> None:
         self.reader = MadeUpReader()
-        self.observed: list[InstanceUsage] = []
-        renderer = Renderer(GROUPS[0], partial(instance_metrics.encode, api_group=GROUPS[0]))
-        self.resources = Resources(self.reader, renderer, Cap(), StillClock(), self.observed.extend)
+        self.observed: list[WorkloadUsage] = []
+        self.resources = ResourceHandler(
+            self.reader, Renderer(GROUPS[0], INSTANCE), InFlightLimiter(), StillClock(), self.observed.extend
+        )
 
 
 @pytest_asyncio.fixture
@@ -49,9 +50,9 @@ async def room() -> AsyncIterator[Room]:
 
 
 async def refused(coroutine: object) -> tuple[int, str]:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(StatusError) as error:
         await coroutine  # type: ignore[misc]
-    return refusal.value.failure.code, refusal.value.failure.message
+    return error.value.code, error.value.message
 
 
 async def test_a_list_that_cannot_be_had(room: Room) -> None:
@@ -116,11 +117,11 @@ async def test_those_who_share_a_read_share_its_bytes_and_it_is_counted_once(roo
     room.reader.hold = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         readers = [tasks.create_task(room.resources.get(ONE, PLAIN)) for _ in range(3)]
-        pretty = tasks.create_task(room.resources.get(ONE, ReadParameters(Form(pretty=True), None)))
+        table = tasks.create_task(room.resources.get(ONE, ReadParameters(Form(Shape.TABLE), None)))
         await until(lambda: room.reader.reads == [("team-a", "web")])
         room.reader.hold.set()
     assert len({id(task.result().body) for task in readers}) == 1
-    assert pretty.result().body != readers[0].result().body
+    assert table.result().body != readers[0].result().body
     assert len(room.observed) == 1
 
 

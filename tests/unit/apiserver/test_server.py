@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -181,15 +180,14 @@ async def test_tables_for_people(room: Room) -> None:
         assert "sample" not in row["object"]
 
 
-async def test_yaml_pretty_and_protobuf_falling_back(room: Room) -> None:
+async def test_json_is_all_there_is_and_typed_clients_fall_back_on_it(room: Room) -> None:
     room.reader.add(usage())
     plain = await room.proxied(subresource(room))
     as_yaml = await room.proxied(subresource(room), headers=[("Accept", "application/yaml")])
-    assert as_yaml["Content-Type"] == "application/yaml"
-    assert yaml.safe_load(as_yaml.body) == plain.json
-    pretty = await room.proxied(subresource(room) + "?pretty=true")
-    assert pretty.json == plain.json
-    assert b'\n  "kind"' in pretty.body
+    assert (as_yaml.status, as_yaml["Content-Type"]) == (406, "application/json")
+    assert as_yaml.json["reason"] == "NotAcceptable"
+    either = await room.proxied(subresource(room), headers=[("Accept", "application/yaml,application/json")])
+    assert either.body == plain.body
     typed = await room.proxied(
         subresource(room), headers=[("Accept", "application/vnd.kubernetes.protobuf,application/json")]
     )
@@ -270,7 +268,7 @@ async def test_every_row_of_the_error_table(room: Room) -> None:
                 room,
                 406,
                 "NotAcceptable",
-                "only the following media types are accepted: application/json, application/yaml",
+                "only the following media types are accepted: application/json",
                 {},
             ),
         ),
@@ -329,12 +327,6 @@ async def test_sources_that_are_down_or_late(room: Room) -> None:
     late = await room.proxied(subresource(room))
     assert late.json == status_of(room, 504, "Timeout", "Timeout: kubelet did not answer", about)
     assert not late.all("Retry-After")
-
-
-async def test_an_error_in_yaml_for_those_who_read_yaml(room: Room) -> None:
-    answer = await room.proxied(metrics(room, "nope"), headers=[("Accept", "application/yaml")])
-    assert answer["Content-Type"] == "application/yaml"
-    assert yaml.safe_load(answer.body)["reason"] == "NotFound"
 
 
 async def test_a_fault_of_ours_is_one_callers_answer_and_tells_nothing(room: Room) -> None:
@@ -757,7 +749,7 @@ async def test_one_tenant_never_sees_anothers_object(room: Room) -> None:
         subresource(room),
         subresource(room, "hidden"),
     ]
-    for accept in ("application/json", TABLE, "application/yaml"):
+    for accept in ("application/json", TABLE):
         for path in paths:
             answer = await room.proxied(path, headers=[("Accept", accept)])
             assert b"uid-of-team-b" not in answer.body
@@ -853,7 +845,7 @@ async def test_documents_of_one_shape_refuse_other_shapes(room: Room) -> None:
     assert (await room.proxied("/openapi/v2", method="POST")).status == 405
 
 
-# The cap.
+# The limit on reads under way.
 
 
 async def test_callers_who_cannot_be_checked_in_time_come_back(tmp_path: Path) -> None:
@@ -874,12 +866,12 @@ async def test_callers_who_cannot_be_checked_in_time_come_back(tmp_path: Path) -
 
 
 async def test_beyond_the_cap_readers_come_back_and_discovery_goes_on(tmp_path: Path) -> None:
-    async with open_room(tmp_path, cap=2) as room:
+    async with open_room(tmp_path, max_in_flight=2) as room:
         room.reader.add(usage("a"), usage("b"), usage("c"))
         room.reader.hold = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             waiting = [tasks.create_task(room.proxied(subresource(room, name))) for name in "ab"]
-            await until(lambda: room.cap.under_way == 2)
+            await until(lambda: room.limiter.in_flight == 2)
             for path in (subresource(room, "c"), f"{room.prefix}/instancemetrics"):
                 refused = await room.proxied(path)
                 assert (refused.status, refused.json["reason"]) == (429, "TooManyRequests")
@@ -897,7 +889,7 @@ async def test_readers_of_one_instance_share_one_read(room: Room) -> None:
     room.reader.hold = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         readers = [tasks.create_task(room.proxied(subresource(room))) for _ in range(20)]
-        await until(lambda: room.cap.under_way == 20)
+        await until(lambda: room.limiter.in_flight == 20)
         room.reader.hold.set()
     assert {task.result().body for task in readers} == {readers[0].result().body}
     assert json.loads(readers[0].result().body)["metadata"]["name"] == "web"

@@ -46,6 +46,8 @@ def test_an_older_module_costs_at_most_the_figures_that_it_lacks(
             "cores": 10 + index,
             "temperature": 40 + index,
             "power": 120_500 + 1000 * index,
+            "powerLimit": 700_000,
+            "clockReductionReasons": [],
             "unhealthy": None,
             "unread": {},
         }

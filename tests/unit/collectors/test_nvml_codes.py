@@ -1,32 +1,27 @@
-"""What a code of NVML blames, and for what reason a figure is then absent."""
+"""What the codes of NVML mean."""
 
 import pytest
 
-from collectors import nvml_codes
-from devicemanager.model.accelerator import CollectorState, Reason
+from collectors.codes import Fault
+from collectors.nvml_codes import CODES
+from devicemanager.model.accelerator import CollectorState
 
 
 @pytest.mark.parametrize(
-    ("codes", "reason"),
+    ("codes", "fault"),
     [
-        ((2, 3, 13, 22, 24, 25, 26), Reason.UNSUPPORTED),
-        ((4, 17), Reason.PERMISSION),
-        ((8, 11, 15, 16, 28), Reason.LOST),
-        ((6, 7, 10, 19, 20, 21, 23, 27, 29, 30, 999, 1234), Reason.TRANSIENT_DRIVER_ERROR),
+        ((2, 3, 13, 22, 24, 25, 26), Fault.UNSUPPORTED),
+        ((4, 17), Fault.PERMISSION),
+        ((19, 21, 27), Fault.BUSY),
+        ((5, 6, 7, 10, 20, 23, 29, 30, 1234), Fault.TRANSIENT),
+        ((14,), Fault.DEGRADED),
+        ((8, 11, 15, 16, 28), Fault.LOST),
+        ((1, 9, 12, 18), Fault.DRIVER),
+        ((999,), Fault.AMBIGUOUS),
     ],
 )
-def test_reasons(codes: tuple[int, ...], reason: Reason) -> None:
-    assert {code: nvml_codes.reason(code) for code in codes} == dict.fromkeys(codes, reason)
-
-
-def test_codes_of_a_card_in_good_health() -> None:
-    assert [code for code in range(1000) if nvml_codes.passes(code)] == [19, 21, 27]
-
-
-def test_a_code_blames_the_driver_or_the_card_or_neither() -> None:
-    codes = [*range(1, 31), 999]
-    assert [code for code in codes if nvml_codes.blames_driver(code)] == [1, 9, 12, 18]
-    assert [code for code in codes if nvml_codes.blames_card(code)] == [8, 11, 15, 16, 28]
+def test_faults(codes: tuple[int, ...], fault: Fault) -> None:
+    assert {code: CODES.fault(code) for code in codes} == dict.fromkeys(codes, fault)
 
 
 @pytest.mark.parametrize(
@@ -41,15 +36,12 @@ def test_a_code_blames_the_driver_or_the_card_or_neither() -> None:
         (1234, CollectorState.FAILED),
     ],
 )
-def test_verdicts_name_the_call_and_the_code(code: int, state: CollectorState) -> None:
-    verdict = nvml_codes.verdict(code, "nvmlInit")
-    assert verdict.state is state
-    assert verdict.detail.startswith("nvmlInit answered ")
-    assert verdict.detail.endswith(f"({code})")
+def test_states(code: int, state: CollectorState) -> None:
+    assert CODES.failure(code, "nvmlInit").state is state
 
 
 def test_names_are_the_librarys_own() -> None:
     pynvml = pytest.importorskip("pynvml")
     for code in (*range(1, 31), 999):
-        name = nvml_codes.named(code).removesuffix(f" ({code})")
+        name = CODES.named(code).removesuffix(f" ({code})")
         assert getattr(pynvml, f"NVML_ERROR_{name}") == code

@@ -17,7 +17,9 @@ from collectors.contract import DriverSuspectedError
 from collectors.process import sample
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, DeviceKey, Reading, Reason
+from devicemanager.model.figures import Figures
 from devicemanager.rules.selection import Selection
+from tests import devices
 from tests.standins.child import DEADLINE_S, CollectorChild
 from tests.standins.nvml import NvmlStandin, Scenario
 
@@ -45,7 +47,7 @@ class Cards:
 
 
 def healthy(index: int) -> Reading:
-    return Reading(Card(index, f"ID-{index}"), 8, 4, 50, 40, 1000)
+    return devices.reading(Card(index, f"ID-{index}"), power_usage=1000)
 
 
 def lines_of(collector: Cards, selection: Selection | None = None) -> list[dict[str, object]]:
@@ -328,6 +330,8 @@ def test_reasons_are_written_as_their_words() -> None:
         "cores": "lost",
         "temperature": "lost",
         "power": "lost",
+        "powerLimit": "lost",
+        "clockReductionReasons": "lost",
         "unhealthy": "gone",
         "unread": {},
     }
@@ -354,7 +358,7 @@ class Partitioned(Cards):
         self.read_partitions.append(card.id)
         if card.profile == "broken":
             raise ZeroDivisionError
-        return Reading(card, 4, 2, 50, Reason.REPORTED_ON_PRIMARY, Reason.REPORTED_ON_PRIMARY)
+        return devices.partition(card, memory_total=4, memory_used=2)
 
 
 def listed(lines: list[dict[str, object]]) -> object:
@@ -408,10 +412,10 @@ class TestPartitions:
 
     def test_a_card_that_gives_nothing_is_not_asked(self) -> None:
         lost = Reading.unreadable(Card(0, "ID-0"), Reason.LOST, "gone")
-        for answer in (lost, Reading(Card(0), 8, 4, 50, 40, 1000)):
+        for answer in (lost, devices.reading(Card(0))):
             assert listed(lines_of(Partitioned(Card(0, "P-1"), answer=answer))) is None
 
     def test_a_figure_of_a_partition_refutes_that_the_driver_is_gone(self) -> None:
-        reading = Reading(Card(0, "ID-0"), *(Reason.PARTITIONED,) * 5)
+        reading = Reading(Card(0, "ID-0"), Figures(Reason.PARTITIONED))
         suspected = DriverSuspectedError(CollectorState.DRIVER_NOT_LOADED, "so it seems", reading)
         assert lines_of(Partitioned(Card(0, "P-1"), answer=suspected))[-1] == {"end": {"count": 1}}

@@ -1,35 +1,74 @@
 """Which manufacturers there are, and how a collector is had."""
 
+import ast
+import re
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 from collectors import registry
+from collectors.base import LibraryCollector
 from collectors.contract import ENTRY_POINT_GROUP, Collector
-from collectors.nvidia import NvidiaCollector
 from collectors.simulated import SimulatedCollector
 from devicemanager.errors import SettingsError
 
-
-def test_names_vendor_ids_and_resources() -> None:
-    table = {name: (one.pci_vendor_id, one.resource_name) for name, one in registry.MANUFACTURERS.items()}
-    assert table == {
-        "amd": ("1002", "amd.com/gpu"),
-        "ascend": ("19e5", "huawei.com/npu"),
-        "cambricon": ("cabc", "cambricon.com/mlu"),
-        "hygon": ("1d94", "hygon.com/dcu"),
-        "iluvatar": ("1e3e", "iluvatar.com/gpu"),
-        "metax": ("9999", "metax-tech.com/gpu"),
-        "mthreads": ("1ed5", "mthreads.com/gpu"),
-        "nvidia": ("10de", "nvidia.com/gpu"),
-        "thead": ("1ded", "alibabacloud.com/ppu"),
-        "simulated": (None, None),
-    }
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "devicemanager"
 
 
-@pytest.mark.parametrize(("name", "kind"), [("nvidia", NvidiaCollector), ("simulated", SimulatedCollector)])
+def test_the_chart_has_the_same_manufacturers() -> None:
+    charted = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["manufacturers"]
+    assert set(charted) == set(registry.MANUFACTURERS)
+    for name, one in registry.MANUFACTURERS.items():
+        values = charted[name]
+        if one.simulated:
+            continue
+        assert values["resourceName"] == one.resource_name
+        assert values.get("runtimeClassName") == one.runtime_class
+        assert tuple(mount["hostPath"] for mount in values.get("hostMounts", ())) == one.host_mounts
+        assert values["nodeSelector"] == {f"feature.node.kubernetes.io/pci-{one.pci_vendor_id}.present": "true"}
+
+
+def test_the_page_on_collectors_has_the_same_manufacturers() -> None:
+    page = (ROOT / "docs" / "collectors.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z]+)`[^|]*\| (.*?) \| (.*?) \| (built|not yet) \|$", page, re.MULTILINE)
+    assert rows == [
+        (
+            name,
+            f"`{one.library}`" if one.library else "none",
+            f"`{one.pci_vendor_id}`" if one.pci_vendor_id else "none",
+            "built" if one.built else "not yet",
+        )
+        for name, one in registry.MANUFACTURERS.items()
+    ]
+
+
+def test_the_page_on_collectors_lists_the_files_of_a_maker() -> None:
+    page = (ROOT / "docs" / "collectors.md").read_text(encoding="utf-8")
+    table = page.split("## How to add a maker", 1)[1].split("\n## ", 1)[0]
+    listed = [
+        path for row in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for path in re.findall(r"`(.*?)`", row)
+    ]
+    built = [name for name, one in registry.MANUFACTURERS.items() if one.built]
+    assert len(listed) >= 5
+    for name in built:
+        assert [path for path in listed if not (ROOT / path.replace("<maker>", name)).is_file()] == []
+
+
+def test_nothing_is_done_by_a_manufacturers_name() -> None:
+    """A manufacturer is an entry of the table: its name and vendor id are written nowhere else."""
+    names = {text for one in registry.MANUFACTURERS.values() for text in (one.name, one.pci_vendor_id) if text}
+    for module in ("contract", "base", "device", "codes", "query_failures", "process", "pci", "lines"):
+        tree = ast.parse((ROOT / "collectors" / f"{module}.py").read_text(encoding="utf-8"))
+        constants = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        assert constants.isdisjoint(names), module
+
+
+@pytest.mark.parametrize(("name", "kind"), [("nvidia", LibraryCollector), ("simulated", SimulatedCollector)])
 def test_what_is_built_is_a_collector(name: str, kind: type) -> None:
     collector = registry.load(name)
     assert isinstance(collector, kind)
@@ -49,10 +88,10 @@ def test_what_is_not_built_says_so(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["simulated-a", "simulated-east-2", "simulated"])
 def test_simulated_names(name: str) -> None:
-    assert registry.is_simulated(name)
     manufacturer = registry.known(name)
     assert manufacturer is not None
-    assert manufacturer.name == name
+    assert (manufacturer.name, manufacturer.simulated, manufacturer.built) == (name, True, True)
+    assert isinstance(registry.load(name), SimulatedCollector)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +123,14 @@ class TestPlugIns:
 
     def test_one_may_fill_in_what_is_not_built(self, install: "Install") -> None:
         install("amd", SimulatedCollectorOfAcme)
+        amd = registry.known("amd")
+        assert amd is not None
+        assert (amd.built, amd.resource_name) == (True, "amd.com/gpu")
         assert isinstance(registry.load("amd"), SimulatedCollectorOfAcme)
 
     def test_none_may_replace_what_is_built(self, install: "Install") -> None:
         install("nvidia", SimulatedCollectorOfAcme)
-        assert isinstance(registry.load("nvidia"), NvidiaCollector)
+        assert isinstance(registry.load("nvidia"), LibraryCollector)
 
     def test_one_that_does_not_load_is_named(self, install: "Install") -> None:
         install("acme", None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collectors.scenario import default_scenario, parse_scenario, read_scenario
-from collectors.scenario_values import Load, Scenario, SimulatedCard, Span, Window
+from collectors.scenario_values import SPANS, Load, Scenario, SimulatedCard, Span, Window
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import CollectorState, Reason
 
@@ -65,6 +65,7 @@ def test_everything_that_can_be_said_of_a_card() -> None:
         temperature_celsius = { idle = 30, full = 80 }
         power_watts = { idle = 50, full = 300 }
         absent = { power = "permission", cores = "partitioned" }
+        clock_reduction = { reasons = ["hw_slowdown"], every = "2m", for = "1m" }
         lost = { every = "10m", at = "2m", for = "30s" }
         hang = true
         unhealthy = { reason = "ECC", every = "1h", for = "1m" }
@@ -72,9 +73,10 @@ def test_everything_that_can_be_said_of_a_card() -> None:
     ).cards
     assert card.load == Load("square", 10, 90.5, 60)
     assert card.memory_used_percent == Span(1, 99)
-    assert card.temperature_celsius == Span(30, 80)
-    assert card.power_watts == Span(50, 300)
-    assert card.absent == {"power": Reason.PERMISSION, "cores": Reason.PARTITIONED}
+    assert card.spans == {"temperature": Span(30, 80), "power_usage": Span(50, 300), "power_limit": Span(700, 700)}
+    assert card.absent == {"power_usage": Reason.PERMISSION, "compute_utilization": Reason.PARTITIONED}
+    assert card.clock_reduction == Window(120, 0, 60)
+    assert card.clock_reduction_reasons == ("hw_slowdown",)
     assert card.lost == Window(600, 120, 30)
     assert card.hang == Window()
     assert card.unhealthy == Window(3600, 0, 60)
@@ -117,6 +119,8 @@ def test_a_library_that_fails_as_a_whole() -> None:
         ("[card]\nload = { period = '0s' }", "card 0: load.period must be above 0"),
         ("[card]\nabsent = { power = 'because' }", "card 0: absent.power must be one of unsupported"),
         ("[card]\nabsent = { fan = 'lost' }", "card 0: absent.fan is unknown"),
+        ("[card]\nclock_reduction = { reasons = 'hot' }", "card 0: clock_reduction.reasons must be a list"),
+        ("[card]\nclock_reduction = { reasons = ['a', 'a'] }", "card 0: clock_reduction.reasons must be a list"),
         ("[card]\nlost = 'yes'", "card 0: lost must be a table"),
         ("[card]\nlost = { at = '1s' , every = '5s' }", "card 0: lost.every and for belong together"),
         ("[card]\nlost = { every = '5s', for = '6s' }", "card 0: lost.for must not be longer than every"),
@@ -153,9 +157,14 @@ def test_the_documentations_examples_are_scenarios(text: str) -> None:
 
 
 def test_the_documentation_names_every_key() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "simulated.md").read_text(encoding="utf-8")
-    keys = {*["count", "card", "cards", "fail", "manufacturer"], *(one.name for one in fields(SimulatedCard))}
-    keys -= {"unhealthy_reason"}
+    docs = Path(__file__).parents[3] / "docs"
+    page = "".join((docs / name).read_text(encoding="utf-8") for name in ("simulated.md", "figures.md"))
+    keys = {
+        *["count", "card", "cards", "fail", "manufacturer"],
+        *(one.name for one in fields(SimulatedCard)),
+        *(key for key, _ in SPANS.values()),
+    }
+    keys -= {"unhealthy_reason", "clock_reduction_reasons", "spans"}
     assert {key for key in keys if f"`{key}`" not in page} == set()
 
 

@@ -8,6 +8,7 @@ import pytest
 from collectors.simulated import SimulatedCollector
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.figures import FIGURES, Figures, Scope
 
 
 class HangError(Exception):
@@ -50,12 +51,14 @@ def test_the_same_second_shows_the_same_figures(simulation: Simulation) -> None:
     later = simulation.read()
     simulation.now_s -= 60
     assert simulation.read() == first
-    assert [reading.power_milliwatts for reading in later] != [reading.power_milliwatts for reading in first]
+    assert [reading.figures["power_usage"] for reading in later] != [
+        reading.figures["power_usage"] for reading in first
+    ]
 
 
 def test_cards_do_not_move_in_step(simulation: Simulation) -> None:
     first, second = simulation.read()
-    assert first.cores_percent != second.cores_percent
+    assert first.figures["compute_utilization"] != second.figures["compute_utilization"]
 
 
 def test_figures_follow_the_load(simulation: Simulation) -> None:
@@ -68,17 +71,23 @@ def test_figures_follow_the_load(simulation: Simulation) -> None:
         memory_used_percent = { idle = 10, full = 60 }
         temperature_celsius = { idle = 30, full = 80 }
         power_watts = { idle = 100, full = 300 }
+        power_limit_watts = { idle = 250, full = 250 }
         load = { shape = "constant", high = 50 }
         """
     )
     assert simulation.read() == [
         Reading(
             Card(0, "SIM-0", "Simulated B"),
-            memory_total_bytes=1000 << 20,
-            memory_used_bytes=350 << 20,
-            cores_percent=50,
-            temperature_celsius=55,
-            power_milliwatts=200_000,
+            Figures(
+                memory_total=1000 << 20,
+                memory_used=350 << 20,
+                memory_utilization=35,
+                compute_utilization=50,
+                temperature=55,
+                power_usage=200_000,
+                power_limit=250_000,
+                clock_reduction_reasons=(),
+            ),
         )
     ]
 
@@ -86,22 +95,31 @@ def test_figures_follow_the_load(simulation: Simulation) -> None:
 def test_a_figure_that_is_absent(simulation: Simulation) -> None:
     simulation.play('[card]\nabsent = { memory = "unsupported", temperature = "permission" }')
     reading = simulation.read()[0]
-    assert reading.memory_total_bytes is Reason.UNSUPPORTED
-    assert isinstance(reading.memory_used_bytes, int)
-    assert reading.temperature_celsius is Reason.PERMISSION
+    assert reading.figures["memory_total"] is Reason.UNSUPPORTED
+    assert isinstance(reading.figures["memory_used"], int)
+    assert reading.figures["temperature"] is Reason.PERMISSION
+
+
+def test_clocks_are_reduced_in_their_window(simulation: Simulation) -> None:
+    simulation.play(
+        '[card]\nclock_reduction = { reasons = ["sw_power_cap"], every = "100s", at = "50s", for = "10s" }'
+    )
+    assert simulation.read()[0].figures["clock_reduction_reasons"] == ()
+    simulation.now_s = 1055.0
+    assert simulation.read()[0].figures["clock_reduction_reasons"] == ("sw_power_cap",)
 
 
 def test_a_card_is_lost_in_its_window_and_comes_back(simulation: Simulation) -> None:
     simulation.play('[[cards]]\nlost = { every = "100s", at = "50s", for = "10s" }')
-    assert isinstance(simulation.read()[0].power_milliwatts, int)
+    assert isinstance(simulation.read()[0].figures["power_usage"], int)
     simulation.now_s = 1055.0
     lost, other = simulation.read()
     assert lost == Reading.unreadable(
         Card(0, "SIM-0", "Simulated Accelerator 80GB"), Reason.LOST, "lost: the scenario says so"
     )
-    assert isinstance(other.power_milliwatts, int)
+    assert isinstance(other.figures["power_usage"], int)
     simulation.now_s = 1060.0
-    assert isinstance(simulation.read()[0].power_milliwatts, int)
+    assert isinstance(simulation.read()[0].figures["power_usage"], int)
 
 
 def test_a_card_that_was_never_read_has_no_identity(simulation: Simulation) -> None:
@@ -121,7 +139,7 @@ def test_an_unhealthy_card_has_its_figures(simulation: Simulation) -> None:
     simulation.play('[[cards]]\nunhealthy = { reason = "too many errors" }')
     sick, well = simulation.read()
     assert sick.unhealthy_reason == "too many errors"
-    assert isinstance(sick.power_milliwatts, int)
+    assert isinstance(sick.figures["power_usage"], int)
     assert well.unhealthy_reason is None
 
 
@@ -162,9 +180,9 @@ def test_no_scenario_is_two_cards() -> None:
 def test_a_partitioned_card_has_no_compute_of_its_own_and_its_partitions_do(simulation: Simulation) -> None:
     simulation.play("[[cards]]\npartitions = [{ memory_mib = 100 }, { absent = { cores = 'unsupported' } }]\n")
     first, second = simulation.read()
-    assert first.cores_percent is Reason.PARTITIONED
-    assert isinstance(first.memory_used_bytes, int)
-    assert isinstance(second.cores_percent, int)
+    assert first.figures["compute_utilization"] is Reason.PARTITIONED
+    assert isinstance(first.figures["memory_used"], int)
+    assert isinstance(second.figures["compute_utilization"], int)
     assert list(simulation.collector.partitions(second.card)) == []
     partitions = list(simulation.collector.partitions(first.card))
     assert [(card.key.text, card.index, card.profile) for card in partitions] == [
@@ -172,10 +190,11 @@ def test_a_partitioned_card_has_no_compute_of_its_own_and_its_partitions_do(simu
         ("SIM-0/SIM-0-P1", 0, "1g.10gb"),
     ]
     one, other = map(simulation.collector.read, partitions)
-    assert one.memory_total_bytes == 100 << 20
-    assert isinstance(one.cores_percent, int)
-    assert other.cores_percent is Reason.UNSUPPORTED
-    assert one.temperature_celsius is one.power_milliwatts is Reason.REPORTED_ON_PRIMARY
+    assert one.figures["memory_total"] == 100 << 20
+    assert isinstance(one.figures["compute_utilization"], int)
+    assert other.figures["compute_utilization"] is Reason.UNSUPPORTED
+    of_the_board = [one.figures[spec.name] for spec in FIGURES if spec.scope is Scope.BOARD]
+    assert set(of_the_board) == {Reason.REPORTED_ON_PRIMARY}
 
 
 def test_a_partition_hangs_and_is_lost_without_its_card(simulation: Simulation) -> None:
@@ -184,4 +203,4 @@ def test_a_partition_hangs_and_is_lost_without_its_card(simulation: Simulation) 
     hung, lost = simulation.collector.partitions(card)
     with pytest.raises(HangError):
         simulation.collector.read(hung)
-    assert simulation.collector.read(lost).memory_used_bytes is Reason.LOST
+    assert simulation.collector.read(lost).figures["memory_used"] is Reason.LOST

@@ -2,7 +2,6 @@
 
 import io
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,12 +11,13 @@ from devicemanager.demo.live import Frame, View, age_text, cores_text, gib_text,
 from devicemanager.model.accelerator import CollectorState, Figure, Reason
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
+from tests import devices
 
 NOW = datetime(2026, 8, 12, 9, 15, 4, tzinfo=UTC)
 KUBELET = SourceReport("kubelet", SourceState.OK, 3)
@@ -25,20 +25,16 @@ AURORA = SourceReport("device-manager/simulated-aurora", CollectorState.OK, 0)
 BOREALIS = SourceReport("device-manager/simulated-borealis", CollectorState.CRASHED, 99, "ended by SIGSEGV")
 
 
-def card(index: int, busy: Figure = 73, *, unhealthy: bool | Reason = False) -> AcceleratorUsage:
+def card(index: int, busy: Figure = 73, *, unhealthy: bool | Reason = False, **figures: Figure) -> AcceleratorUsage:
+    values = {"memory_used": 60500, "memory_utilization": 73, "temperature": 61, "power_usage": 430, **figures}
     return AcceleratorUsage(
-        f"SIM-aurora-{index}",
-        "simulated-aurora",
-        index,
-        "Aurora A80",
-        "Exclusive",
-        81920,
-        60500,
-        73,
-        busy,
-        61,
-        430,
-        unhealthy,
+        id=f"SIM-aurora-{index}",
+        manufacturer="simulated-aurora",
+        index=index,
+        name="Aurora A80",
+        mode="Exclusive",
+        figures=devices.published(compute_utilization=busy, **values),
+        unhealthy=unhealthy,
     )
 
 
@@ -49,7 +45,7 @@ def view(
     limits: Resources = Resources(4000, 8192, 20480),  # noqa: B008 - frozen
 ) -> View:
     sample = UsageSample(NOW - timedelta(seconds=4), cpu, 2574, 610, 624, cards, Resources(), limits, sources)
-    return View("team-a/chat", InstanceUsage("team-a", "chat", "uid", None, node_name="demo-node", sample=sample))
+    return View("team-a/chat", WorkloadUsage("team-a", "chat", "uid", None, node_name="demo-node", sample=sample))
 
 
 def drawn(*views: View, width: int = 80, encoding: str = "utf-8", color: bool = False) -> str:
@@ -74,7 +70,7 @@ def test_eighty_columns() -> None:
         "│ CPU     ━━━╌╌╌╌╌╌╌  34 %  1.39 / 4 cores                                     │\n"
         "│ Memory  ━━━╌╌╌╌╌╌╌  31 %  2.51 / 8 GiB                                       │\n"
         "│ Disk    ╌╌╌╌╌╌╌╌╌╌   3 %  0.61 / 20 GiB                                      │\n"
-        "│ Card          Busy                      Memory   Temp  Power  Health         │\n"
+        "│ Card          Util                      Memory   Temp  Power  Health         │\n"
         "│ SIM-aurora-0  ━━━━━━━╌╌╌  73 %  59.08 / 80 GiB  61 °C  430 W  ok             │\n"
         "│ Sources kubelet ok 3s · device-manager/simulated-aurora ok 0s                │\n"
         "╰──────────────────────────────────────────────────────────── sampled 4 s ago ─╯\n"
@@ -94,7 +90,7 @@ def test_a_narrow_terminal_has_fewer_columns_and_whole_figures() -> None:
         "│ CPU     ━━━╌╌╌╌╌╌╌  34 %  1.39 / 4 cores                 │\n"
         "│ Memory  ━━━╌╌╌╌╌╌╌  31 %  2.51 / 8 GiB                   │\n"
         "│ Disk    ╌╌╌╌╌╌╌╌╌╌   3 %  0.61 / 20 GiB                  │\n"
-        "│ Card          Busy           Memory  Power  Health       │\n"
+        "│ Card          Util           Memory  Power  Health       │\n"
         "│ SIM-aurora-0   73 %  59.08 / 80 GiB  430 W  ok           │\n"
         "│ Sources kubelet ok 3s                                    │\n"
         "│         device-manager/simulated-aurora ok 0s            │\n"
@@ -116,9 +112,7 @@ def test_no_figure_is_cut_short(width: int, busy: Figure) -> None:
 def test_figures_that_move_keep_their_columns(width: int) -> None:
     shown = set()
     for busy, memory, temperature, power in ((1, 9, 9, 9), (73, 60500, 61, 430), (100, 81920, 100, 999)):
-        moved = replace(
-            card(0, busy), memory_usage_mib=memory, temperature_celsius=temperature, power_usage_watts=power
-        )
+        moved = card(0, busy, memory_used=memory, temperature=temperature, power_usage=power)
         header, figures = drawn(view(cards=(moved,)), width=width).splitlines()[4:6]
         shown.add((tuple(header.split()), not {"━", "╌"}.isdisjoint(figures)))
     assert len(shown) == 1
@@ -153,7 +147,7 @@ def test_an_instance_that_cannot_be_read_says_why() -> None:
 
 
 def test_no_card_no_table() -> None:
-    assert "Busy" not in drawn(view(cards=()))
+    assert "Util" not in drawn(view(cards=()))
 
 
 def test_plain_terminals_get_plain_characters() -> None:

@@ -13,6 +13,7 @@ from devicemanager.node.deadlines import Phase
 from devicemanager.rules.plausibility import PARTITIONS_LIMIT
 from devicemanager.rules.selection import Selection
 from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read
+from tests import devices
 
 
 def announced(index: int) -> Announced:
@@ -102,7 +103,7 @@ LISTED = Read(Reading.unreadable(Card(0, "GPU"), Reason.PARTITIONED, "x"), (part
 
 
 def partition_read(card: Card) -> Read:
-    return Read(Reading(card, 8, 4, 5, Reason.REPORTED_ON_PRIMARY, Reason.REPORTED_ON_PRIMARY))
+    return Read(devices.partition(card))
 
 
 def test_a_partition_is_announced_and_read_after_its_card() -> None:
@@ -153,7 +154,7 @@ def test_partitions_are_bounded() -> None:
 
 def test_the_first_figure_of_a_card_in_a_process_may_take_longer() -> None:
     """F11."""
-    well = Read(Reading(Card(0, "GPU"), 8, 4, 5, 40, 1000))
+    well = Read(devices.reading(Card(0, "GPU")))
     protocol = after(HELLO, BEGIN, announced(0))
     assert protocol.first_touch
     protocol = after(HELLO, BEGIN, announced(0), well, announced(1))

@@ -11,6 +11,7 @@ from devicemanager import __version__
 from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Reason, Sample
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.snapshot_store import SnapshotStore
+from tests import devices
 from tests.tls_peers import SetClock
 
 ENDS = datetime(2027, 1, 1, tzinfo=UTC)
@@ -22,7 +23,7 @@ LABELS = {
     "name": "NVIDIA H100",
     "pci_bus_id": "0000:01:00.0",
 }
-READING = Reading(CARD, 80 << 30, 20 << 30, 75, 41, 123_456)
+READING = devices.reading(CARD, compute_utilization=75, temperature=41, power_usage=123_456)
 OF_A_CARD = {
     "accelerator_memory_total_bytes": 80 << 30,
     "accelerator_memory_used_bytes": 20 << 30,
@@ -30,6 +31,8 @@ OF_A_CARD = {
     "accelerator_cores_utilization_ratio": 0.75,
     "accelerator_temperature_celsius": 41,
     "accelerator_power_watts": 123.456,
+    "accelerator_power_limit_watts": 700,
+    "accelerator_clock_reduction_reasons": 0,
     "accelerator_unhealthy": 0,
 }
 
@@ -94,7 +97,7 @@ def test_figures_are_in_base_units(exposition: Exposition, store: SnapshotStore,
 def test_an_absent_figure_has_no_series_and_costs_no_other(
     exposition: Exposition, store: SnapshotStore, clock: SetClock
 ) -> None:
-    no_power = replace(READING, power_milliwatts=Reason.UNSUPPORTED)
+    no_power = devices.reading(CARD, power_usage=Reason.UNSUPPORTED)
     unreadable = Reading.unreadable(Card(1, "GPU-1"), Reason.LOST, "the card is lost")
     publish(store, clock, no_power, unreadable)
     found = series(exposition)
@@ -108,12 +111,28 @@ def test_an_absent_figure_has_no_series_and_costs_no_other(
     ]
 
 
+def test_names_are_counted_and_each_has_a_series(
+    exposition: Exposition, store: SnapshotStore, clock: SetClock
+) -> None:
+    limited = devices.reading(CARD, clock_reduction_reasons=("sw_power_cap", "hw_slowdown"))
+    unknown = devices.reading(Card(1, "GPU-1"), clock_reduction_reasons=Reason.UNSUPPORTED)
+    free = devices.reading(Card(2, "GPU-2"))
+    publish(store, clock, limited, unknown, free)
+    found = series(exposition)
+
+    counts = [(labels["id"], value) for labels, value in found["accelerator_clock_reduction_reasons"]]
+    assert counts == [("GPU-0", 2.0), ("GPU-2", 0.0)]
+    assert found["accelerator_clock_reduction_reason"] == [
+        ({**LABELS, "reason": reason}, 1.0) for reason in ("sw_power_cap", "hw_slowdown")
+    ]
+
+
 @pytest.mark.parametrize(
     "reading",
     [
-        replace(READING, memory_total_bytes=Reason.UNSUPPORTED),
-        replace(READING, memory_used_bytes=Reason.UNSUPPORTED),
-        replace(READING, memory_total_bytes=0),
+        devices.reading(CARD, memory_total=Reason.UNSUPPORTED),
+        devices.reading(CARD, memory_used=Reason.UNSUPPORTED),
+        devices.reading(CARD, memory_total=0),
     ],
     ids=["no-total", "no-used", "zero-total"],
 )
@@ -182,11 +201,13 @@ def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
 def test_every_metric_is_documented_and_no_other(
     exposition: Exposition, store: SnapshotStore, clock: SetClock
 ) -> None:
-    publish(store, clock, READING)
-    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    publish(store, clock, devices.reading(CARD, clock_reduction_reasons=("sw_power_cap",)))
+    docs = Path(__file__).parents[3] / "docs"
+    page = (docs / "metrics.md").read_text(encoding="utf-8")
     section = page.partition("## The device manager")[2].partition("\n## ")[0]
 
-    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == set(series(exposition))
+    figures = set(re.findall(r"`(accelerator_\w+)`", (docs / "figures.md").read_text(encoding="utf-8")))
+    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) | figures == set(series(exposition))
 
 
 def test_the_text_ends_in_a_newline_and_repeats_no_family(

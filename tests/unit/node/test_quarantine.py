@@ -19,7 +19,7 @@ def quarantined(*cards: Card | int, period_s: float = 15.0) -> Quarantine:
 def test_a_quarantined_device_is_skipped_and_listed_with_its_reason() -> None:
     quarantine = quarantined(5, 3)
     assert [device.card.index for device in quarantine.skipped] == [3, 5]
-    assert quarantine.skipped[0].reading.power_milliwatts is Reason.TIMEOUT
+    assert quarantine.skipped[0].reading.figures["power_usage"] is Reason.TIMEOUT
     assert quarantine.skipped[0].reading.unhealthy_reason == "did not answer"
     assert quarantine.selection == Selection(skip=frozenset({DeviceKey(index=3), DeviceKey(index=5)}))
 

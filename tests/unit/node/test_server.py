@@ -9,12 +9,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient
 
-from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Sample
+from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Sample
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.server import ClientPolicy, build_app, collector_check, progress_check
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check
+from tests import devices
 from tests.tls_peers import Logged, SetClock, authority, cas, client, connected, server_identity
 
 OK = CollectorStatus(CollectorState.OK, datetime(2026, 8, 12, tzinfo=UTC))
@@ -78,7 +79,7 @@ def start(aiohttp_client: AiohttpClient, store: SnapshotStore, clock: SetClock) 
 
 
 def sample(clock: SetClock, used: int = 1) -> Sample:
-    reading = Reading(Card(0, "GPU-0", "NVIDIA H100", "0000:01:00.0"), 80 << 30, used << 30, 7, 40, 100_000)
+    reading = devices.reading(Card(0, "GPU-0", "NVIDIA H100", "0000:01:00.0"), memory_used=used << 30)
     return Sample(clock.now(), clock.monotonic(), 0.01, (reading,))
 
 

@@ -10,12 +10,14 @@ from typing_extensions import override
 
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Sample
+from devicemanager.model.figures import Figures
 from devicemanager.node.quarantine import PROBATION_SAMPLES, Quarantine
 from devicemanager.node.snapshot_publisher import RunFailure, SnapshotPublisher
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.tick import Tick
 from devicemanager.rules.freshness import is_stale
 from devicemanager.wire.collector_lines import Read
+from tests import devices
 
 PERIOD_S = 15.0
 
@@ -50,7 +52,7 @@ class Desk:
         self.publisher = SnapshotPublisher(PERIOD_S, self.store, self.quarantine, self.clock, log)
 
     def tick(self, *indexes: int) -> Tick:
-        readings = {i: Reading(Card(i, f"GPU-{i}"), 80 << 30, 1 << 30, 5, 40, 90_000) for i in indexes}
+        readings = {i: devices.reading(Card(i, f"GPU-{i}")) for i in indexes}
         return Tick(self.clock.s, self.clock.wall, readings)
 
     def good(self, *indexes: int) -> None:
@@ -302,7 +304,7 @@ def test_restarts_are_processes_beyond_the_first() -> None:
 
 
 def line(index: int, card_id: str | None = None) -> Read:
-    return Read(Reading(Card(index, card_id or f"GPU-{index}"), 80 << 30, 1 << 30, 5, 40, 90_000))
+    return Read(devices.reading(Card(index, card_id or f"GPU-{index}"), memory_used=1 << 30))
 
 
 def test_a_card_at_another_index_shows_that_no_index_means_what_it_did() -> None:
@@ -334,8 +336,7 @@ PARTITION = Card(0, "MIG-1", parent="GPU-0", profile="1g.10gb")
 
 
 def partition_read(card: Card = PARTITION) -> Read:
-    board = Reason.REPORTED_ON_PRIMARY
-    return Read(Reading(card, 10 << 30, 1 << 30, 5, board, board))
+    return Read(devices.partition(card, memory_total=10 << 30, memory_used=1 << 30))
 
 
 def partitioned(desk: Desk, *reads: Read, partitions: tuple[Card, ...] | None = (PARTITION,)) -> Tick:
@@ -346,7 +347,7 @@ def partitioned(desk: Desk, *reads: Read, partitions: tuple[Card, ...] | None = 
 
 
 def listed(desk: Desk) -> list[tuple[str | None, object]]:
-    return [(one.card.id, one.memory_used_bytes) for one in desk.sample.readings[0].partitions]
+    return [(one.card.id, one.figures["memory_used"]) for one in desk.sample.readings[0].partitions]
 
 
 def test_partitions_are_published_on_their_card() -> None:
@@ -362,7 +363,7 @@ def test_a_partition_that_is_left_out_is_listed_with_its_reason() -> None:
     desk.quarantine.blame(PARTITION, Reason.TIMEOUT, "x", desk.clock.s)
     desk.publisher.complete(partitioned(desk), 1, ())
     assert listed(desk) == [("MIG-1", Reason.TIMEOUT)]
-    assert desk.sample.readings[0].memory_used_bytes == 1 << 30
+    assert desk.sample.readings[0].figures["memory_used"] == 1 << 30
 
 
 def test_partitions_that_a_card_does_not_tell_are_those_that_it_had() -> None:
@@ -390,7 +391,7 @@ def test_a_tick_that_fails_before_a_partition_leaves_it_without_figures() -> Non
 def test_figures_of_a_partition_alone_are_a_sample() -> None:
     desk = Desk()
     tick = desk.tick()
-    card = Reading(Card(0, "GPU-0"), *(Reason.TRANSIENT_DRIVER_ERROR,) * 5, unhealthy_reason=None)
+    card = Reading(Card(0, "GPU-0"), Figures(Reason.TRANSIENT_DRIVER_ERROR))
     for read in (Read(card, (PARTITION,)), partition_read()):
         desk.publisher.read(tick, read)
     desk.publisher.complete(tick, 1, ())

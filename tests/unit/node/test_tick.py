@@ -8,10 +8,11 @@ import pytest
 from devicemanager.model.accelerator import Card, Reading, Reason
 from devicemanager.node.tick import LOST, Unreached, anonymous, assemble, earlier_beginning, remember
 from devicemanager.rules.identity import NO_ORDER
+from tests import devices
 
 
 def read(index: int, card_id: str | None = None) -> Reading:
-    return Reading(Card(index, card_id or f"GPU-{index}"), 80 << 30, 1 << 30, 5, 40, 90_000)
+    return devices.reading(Card(index, card_id or f"GPU-{index}"), compute_utilization=5)
 
 
 def hung(index: int) -> Reading:
@@ -40,7 +41,7 @@ def sample(
         order=order,
         unreached=unreached,
     ).readings
-    return [(reading.card.id, reading.cores_percent) for reading in readings]
+    return [(reading.card.id, reading.figures.number("compute_utilization")) for reading in readings]
 
 
 def test_the_librarys_order_is_kept_whatever_order_they_came_in() -> None:
@@ -92,7 +93,7 @@ def test_a_card_without_figures_keeps_its_id_while_the_order_holds() -> None:
 
 def test_beside_a_card_without_a_name_none_is_said_to_be_no_longer_counted() -> None:
     """F01: it may be the very card that is missing."""
-    nameless = Reading(Card(0), 80 << 30, 1 << 30, 5, 40, 90_000)
+    nameless = devices.reading(Card(0))
     listing = assemble({0: nameless}, [], count=1, known=known(0), bus_addresses=())
     assert [reading.unhealthy_reason for reading in listing.readings] == [
         None,

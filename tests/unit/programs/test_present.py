@@ -8,20 +8,17 @@ import yaml
 
 from collectors.pci import PciDevice
 from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.figures import Figures
 from devicemanager.model.usage import PeerSnapshot, SnapshotCard
 from devicemanager.programs import present
 from devicemanager.settings.node import Output
+from tests import devices
 
 CARD = SnapshotCard(
     id="GPU-1",
     index=0,
     name="NVIDIA H100",
-    memory_mib=81920,
-    memory_usage_mib=20480,
-    memory_utilization_percent=25,
-    cores_utilization_percent=40,
-    temperature_celsius=51,
-    power_usage_watts=233,
+    figures=devices.published(),
     unhealthy=False,
     pci_bus_id="0000:3c:00.0",
 )
@@ -30,12 +27,7 @@ LOST = SnapshotCard(
     id="GPU-2",
     index=None,
     name=None,
-    memory_mib=Reason.LOST,
-    memory_usage_mib=Reason.LOST,
-    memory_utilization_percent=Reason.LOST,
-    cores_utilization_percent=Reason.LOST,
-    temperature_celsius=Reason.LOST,
-    power_usage_watts=Reason.LOST,
+    figures=Figures(Reason.LOST),
     unhealthy=True,
     unhealthy_reason="lost: GPU_IS_LOST (15)",
 )
@@ -55,12 +47,12 @@ def test_a_snapshot_as_a_table() -> None:
         "nvidia on node-1: ok",
         "sampled every 15s; last 3s ago",
         "",
-        "INDEX   NAME          MEMORY                     CORES    TEMP     POWER    HEALTH"
-        "                               ID",
-        "0       NVIDIA H100   20480 / 81920 MiB (25 %)   40 %     51 °C    233 W    healthy"
-        "                              GPU-1",
+        "INDEX   NAME          MEMORY                     UTIL     TEMP     POWER    "
+        "POWER-LIMIT   CLOCK-REDUCTION   HEALTH                               ID",
+        "0       NVIDIA H100   20480 / 81920 MiB (25 %)   40 %     51 °C    233 W    "
+        "700 W         none              healthy                              GPU-1",
         "-       -             <lost>                     <lost>   <lost>   <lost>   "
-        "unhealthy (lost: GPU_IS_LOST (15))   GPU-2",
+        "<lost>        <lost>            unhealthy (lost: GPU_IS_LOST (15))   GPU-2",
     ]
 
 
@@ -98,7 +90,9 @@ def test_what_is_old_says_so(age_s: int | None, expected: str) -> None:
     ],
 )
 def test_memory(used: int | Reason, total: int | Reason, percent: int | Reason, expected: str) -> None:
-    assert present.memory_text(used, total, percent) == expected
+    assert (
+        present.memory_text(Figures(memory_used=used, memory_total=total, memory_utilization=percent)) == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,7 +199,7 @@ def test_a_table_of_cards_fits_a_terminal_without_the_ids() -> None:
     text = present.snapshot_text(replace(SNAPSHOT, cards={"nvidia": (LONG,)}), 3, width=80)
 
     header, row = text.splitlines()[-2:]
-    assert header.split() == ["INDEX", "NAME", "MEMORY", "CORES", "TEMP", "POWER", "HEALTH"]
+    assert header.split() == ["INDEX", "NAME", "MEMORY", "UTIL", "TEMP", "POWER", "HEALTH"]
     assert "NVIDIA H100" in row
     assert "…" in row
     assert row.endswith("233 W  healthy")

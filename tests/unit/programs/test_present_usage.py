@@ -7,17 +7,24 @@ import pytest
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.programs.present_usage import usage_text
+from tests import devices
 
 NOW = datetime(2026, 8, 12, 9, 15, 4, tzinfo=UTC)
 CARD = AcceleratorUsage(
-    "GPU-1", "nvidia", 0, "H100", "Exclusive", 81920, 20480, 25, 40, Reason.UNSUPPORTED, 233, Reason.PERMISSION
+    "GPU-1",
+    "nvidia",
+    0,
+    "H100",
+    "Exclusive",
+    devices.published(temperature=Reason.UNSUPPORTED, clock_reduction_reasons=("sw_power_cap", "gpu_idle")),
+    Reason.PERMISSION,
 )
 
 
@@ -36,7 +43,7 @@ def test_figures_cards_and_sources() -> None:
             SourceReport("device-manager/nvidia", CollectorState.CRASHED, None, "ended by SIGSEGV"),
         ),
     )
-    assert usage_text(InstanceUsage("team-a", "web", "uid", None, sample=sample), NOW) == (
+    assert usage_text(WorkloadUsage("team-a", "web", "uid", None, sample=sample), NOW) == (
         "team-a/web: sampled 1m15s ago\n"
         "\n"
         "FIGURE   USED\n"
@@ -46,9 +53,9 @@ def test_figures_cards_and_sources() -> None:
         "DISK     1024 MiB\n"
         "\n"
         "CARD    MANUFACTURER   INDEX   NAME   MODE        MEMORY                     "
-        "CORES   TEMP            POWER   HEALTH\n"
+        "UTIL   TEMP            POWER   POWER-LIMIT   CLOCK-REDUCTION          HEALTH\n"
         "GPU-1   nvidia         0       H100   Exclusive   20480 / 81920 MiB (25 %)   "
-        "40 %    <unsupported>   233 W   <permission>\n"
+        "40 %   <unsupported>   233 W   700 W         sw_power_cap, gpu_idle   <permission>\n"
         "\n"
         "SOURCE                  STATE     AGE     MESSAGE\n"
         "kubelet                 ok        1m15s\n"
@@ -60,9 +67,9 @@ def test_figures_cards_and_sources() -> None:
 def test_the_age_does_not_depend_on_the_clock_of_whoever_asks(skew_s: int) -> None:
     sources = (SourceReport("kubelet", SourceState.OK, 3),)
     sample = UsageSample(NOW, 1, 1, 1, 1, (), Resources(), Resources(), sources)
-    usage = InstanceUsage("team-a", "web", "uid", None, sample=sample)
+    usage = WorkloadUsage("team-a", "web", "uid", None, sample=sample)
     assert usage_text(usage, NOW + timedelta(seconds=skew_s)).startswith("team-a/web: sampled 3s ago\n")
 
 
 def test_an_instance_without_a_sample_says_so() -> None:
-    assert usage_text(InstanceUsage("team-a", "web", "uid", None), NOW) == "team-a/web: no sample"
+    assert usage_text(WorkloadUsage("team-a", "web", "uid", None), NOW) == "team-a/web: no sample"

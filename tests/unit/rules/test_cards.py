@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from devicemanager.model.accelerator import CollectorState, Figure, Reason
+from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.allocation import AllocatedCard, Allocation, Mode
+from devicemanager.model.figures import FIGURES, Scope
 from devicemanager.model.usage import (
     AcceleratorUsage,
     PeerSnapshot,
@@ -15,24 +16,22 @@ from devicemanager.model.usage import (
     SnapshotCard,
 )
 from devicemanager.rules.cards import entries
+from tests import devices
 
 POD, OTHER_POD = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 CARD, PARTITION = "GPU-aaaa1111-0000-0000-0000-000000000001", "MIG-bbbb2222-0000-0000-0000-000000000003"
 NAMES = (
-    "memory_mib",
-    "memory_usage_mib",
-    "memory_utilization_percent",
-    "cores_utilization_percent",
-    "temperature_celsius",
-    "power_usage_watts",
-    "unhealthy",
+    "memory_total",
+    "memory_used",
+    "memory_utilization",
+    "compute_utilization",
+    "temperature",
+    "power_usage",
 )
 
 
 def snapshot_card(card_id: str = CARD, index: int = 0, pci_bus_id: str | None = None) -> SnapshotCard:
-    return SnapshotCard(
-        card_id, index, "H100", 81920, 20480, 25, 40, 51, 233, unhealthy=False, pci_bus_id=pci_bus_id
-    )
+    return SnapshotCard(card_id, index, "H100", devices.published(), unhealthy=False, pci_bus_id=pci_bus_id)
 
 
 def snapshot(
@@ -69,8 +68,8 @@ def read(peer: PeerSnapshot, *cards: AllocatedCard) -> tuple[AcceleratorUsage, .
     return entries("nvidia", POD, Allocation(cards), peer)
 
 
-def figures(entry: AcceleratorUsage) -> tuple[Figure, ...]:
-    return tuple(getattr(entry, name) for name in NAMES)
+def figures(entry: AcceleratorUsage) -> tuple[object, ...]:
+    return *(entry.figures[name] for name in NAMES), entry.unhealthy
 
 
 @pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.SHARED, Mode.NONE])
@@ -90,6 +89,17 @@ def test_a_mode_that_is_not_known_may_be_a_share_and_shows_what_is_the_boards_al
     (entry,) = read(snapshot(snapshot_card()), given(Mode.UNKNOWN))
     assert figures(entry) == (*(Reason.VERSION_SKEW,) * 4, 51, 233, False)
     assert entry.mode == "Unknown"
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_what_is_the_boards_is_shown_whatever_the_mode_and_nothing_else_of_a_divided_card(mode: Mode) -> None:
+    for entry in read(snapshot(snapshot_card()), given(mode, partition_id=PARTITION)):
+        for spec in FIGURES:
+            whole = mode in (Mode.EXCLUSIVE, Mode.SHARED, Mode.NONE)
+            if whole or spec.scope is Scope.BOARD:
+                assert entry.figures[spec.name] == devices.PUBLISHED[spec.name]
+            elif not (mode is Mode.SLICED and spec.name == "memory_total"):
+                assert isinstance(entry.figures[spec.name], Reason)
 
 
 def test_a_card_merely_made_visible_is_skipped() -> None:
@@ -132,13 +142,15 @@ def test_where_two_containers_disagree_on_the_mode_the_narrower_one_counts(first
     cards = (given(Mode.EXCLUSIVE, container="a"), given(Mode.SLICED, container="b"))
     (entry,) = read(snapshot(snapshot_card()), cards[first], cards[1 - first])
     assert entry.mode == "Sliced"
-    assert entry.memory_usage_mib is Reason.UNSUPPORTED
+    assert entry.figures["memory_used"] is Reason.UNSUPPORTED
 
 
 def test_absent_figures_of_the_card_keep_their_reasons() -> None:
-    card = replace(snapshot_card(), memory_usage_mib=Reason.PERMISSION, unhealthy=Reason.TIMEOUT)
+    card = replace(
+        snapshot_card(), figures=devices.published(memory_used=Reason.PERMISSION), unhealthy=Reason.TIMEOUT
+    )
     (entry,) = read(snapshot(card), given())
-    assert (entry.memory_usage_mib, entry.unhealthy) == (Reason.PERMISSION, Reason.TIMEOUT)
+    assert (entry.figures["memory_used"], entry.unhealthy) == (Reason.PERMISSION, Reason.TIMEOUT)
 
 
 class TestSliced:
@@ -196,14 +208,14 @@ class TestSliced:
         both = (given(Mode.SLICED, container="a"), given(Mode.SLICED, container="b"))
         shares = (self.share(container="a"), self.share(container="b", memory_used_mib=1))
         (entry,) = read(snapshot(snapshot_card(), slices=shares), *both)
-        assert (entry.memory_usage_mib, entry.cores_utilization_percent) == (8193, 36)
+        assert (entry.figures["memory_used"], entry.figures["compute_utilization"]) == (8193, 36)
         (entry,) = read(snapshot(snapshot_card(), slices=shares[:1]), *both)
-        assert (entry.memory_usage_mib, entry.cores_utilization_percent) == (Reason.UNSUPPORTED,) * 2
+        assert (entry.figures["memory_used"], entry.figures["compute_utilization"]) == (Reason.UNSUPPORTED,) * 2
 
     def test_two_records_of_one_share_are_believed_neither(self) -> None:
         peer = snapshot(snapshot_card(), slices=(self.share(), self.share(memory_used_mib=1)))
         (entry,) = read(peer, given(Mode.SLICED))
-        assert entry.memory_usage_mib is Reason.INVALID_DATA
+        assert entry.figures["memory_used"] is Reason.INVALID_DATA
 
 
 class TestPartitioned:
@@ -249,7 +261,7 @@ class TestPartitioned:
     def test_a_record_of_a_device_manager_that_knows_no_pods_answers(self) -> None:
         peer = snapshot(snapshot_card(), slices=(self.partition(pod_uid="", container=""),))
         (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
-        assert entry.memory_usage_mib == 2464
+        assert entry.figures["memory_used"] == 2464
 
     def test_a_partition_that_is_listed_on_its_card_answers(self) -> None:
         listed = self.partition(pod_uid="", container="")
@@ -269,12 +281,12 @@ class TestPartitioned:
         listed = self.partition(pod_uid="", container="")
         peer = replace(snapshot(snapshot_card(), slices=(self.partition(),)), partitions={"nvidia": (listed,)})
         (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
-        assert entry.memory_usage_mib == 2464
+        assert entry.figures["memory_used"] == 2464
         other = replace(listed, memory_used_mib=1)
         (entry,) = read(
             replace(peer, partitions={"nvidia": (other,)}), given(Mode.PARTITIONED, partition_id=PARTITION)
         )
-        assert entry.memory_usage_mib is Reason.PARTITIONED
+        assert entry.figures["memory_used"] is Reason.PARTITIONED
 
     def test_two_partitions_of_one_card_are_two_entries(self) -> None:
         other = "MIG-cccc"
@@ -286,7 +298,7 @@ class TestPartitioned:
             given(Mode.PARTITIONED, partition_id=PARTITION),
             given(Mode.PARTITIONED, partition_id=other),
         )
-        assert [(entry.id, entry.memory_usage_mib) for entry in found] == [(PARTITION, 2464), (other, 1)]
+        assert [(entry.id, entry.figures["memory_used"]) for entry in found] == [(PARTITION, 2464), (other, 1)]
 
     @pytest.mark.parametrize("first", [0, 1])
     def test_one_partition_said_to_be_on_two_cards_is_listed_once_without_figures(self, first: int) -> None:
@@ -300,7 +312,7 @@ class TestPartitioned:
     def test_two_records_that_differ_are_believed_neither(self) -> None:
         peer = snapshot(snapshot_card(), slices=(self.partition(), self.partition(memory_used_mib=1)))
         (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
-        assert entry.memory_usage_mib is Reason.PARTITIONED
+        assert entry.figures["memory_used"] is Reason.PARTITIONED
 
     def test_an_allocation_by_the_partitions_own_uuid_finds_its_board(self) -> None:
         peer = snapshot(snapshot_card(), slices=(self.partition(),))
@@ -319,7 +331,7 @@ class TestPciAddress:
         peer = snapshot(snapshot_card(pci_bus_id="0000:3c:00.0"), snapshot_card("GPU-other"))
         entry, own = read(peer, given(card_id="0000:3c:00.0"), given(card_id=CARD, container="b"))
         assert (entry.id, entry.name, *figures(entry)) == ("0000:3c:00.0", None, *(Reason.NOT_REPORTED,) * 7)
-        assert (own.id, own.memory_usage_mib) == (CARD, 20480)
+        assert (own.id, own.figures["memory_used"]) == (CARD, 20480)
 
     @pytest.mark.parametrize("address", ["0000:3c:00.0", "00000000:3C:00.0", "pci:0000:3c:00.0"])
     def test_a_card_listed_under_its_address_matches_none_either(self, address: str) -> None:
@@ -329,10 +341,10 @@ class TestPciAddress:
 
 def test_of_a_card_that_is_listed_twice_only_what_both_say_is_shown() -> None:
     """F20, the same kind: one id twice in a snapshot, in either order."""
-    one, other = snapshot_card(), replace(snapshot_card(), memory_usage_mib=1, unhealthy=True)
+    one, other = snapshot_card(), replace(snapshot_card(), figures=devices.published(memory_used=1), unhealthy=True)
     for pair in ((one, other), (other, one)):
         (entry,) = read(snapshot(*pair), given())
-        assert (entry.memory_mib, entry.memory_usage_mib, entry.unhealthy) == (
+        assert (entry.figures["memory_total"], entry.figures["memory_used"], entry.unhealthy) == (
             81920,
             Reason.INVALID_DATA,
             Reason.INVALID_DATA,

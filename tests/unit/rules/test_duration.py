@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devicemanager.rules.duration import format_duration, parse_duration
+from devicemanager.rules.duration import format_duration, human_duration, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,25 @@ def test_any_text_is_a_duration_or_a_clear_refusal(text: str) -> None:
     except ValueError:
         return
     assert 0 <= seconds < float("inf")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0s"),
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (130, "2m10s"),
+        (599, "9m59s"),
+        (600, "10m"),
+        (659, "10m"),
+        (10799, "179m"),
+        (10800, "3h"),
+        (172799, "47h"),
+        (172800, "2d"),
+        (10**9, "11574d"),
+    ],
+)
+def test_ages_as_kubectl_writes_them(seconds: int, text: str) -> None:
+    assert human_duration(seconds) == text

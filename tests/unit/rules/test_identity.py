@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from devicemanager.model.accelerator import Card, Reading, Reason
+from devicemanager.model.figures import Figures
 from devicemanager.rules.identity import identify, order_of
+from tests import devices
 
 ORDER = {0: "GPU-0", 1: "GPU-1", 2: "GPU-2"}
 
@@ -15,7 +17,7 @@ def silent(index: int, pci: str | None = None) -> Reading:
 
 
 def read(index: int, card_id: str, pci: str | None = None) -> Reading:
-    return Reading(Card(index, card_id, "H100", pci or f"0000:0{index}:00.0"), 80 << 30, 1 << 30, 5, 40, 90_000)
+    return devices.reading(Card(index, card_id, "H100", pci or f"0000:0{index}:00.0"))
 
 
 def known(index: int) -> Card:
@@ -34,12 +36,12 @@ def test_what_a_card_says_is_its_id() -> None:
 def test_a_silent_card_stays_listed_as_who_it_was_at_its_index() -> None:
     result = identify([read(0, "GPU-0"), silent(1)], [known(0), known(1)], [], ORDER)
     assert result[1].card == known(1)
-    assert result[1].temperature_celsius is Reason.TIMEOUT
+    assert result[1].figures["temperature"] is Reason.TIMEOUT
 
 
 def nameless(index: int, pci: str | None = None) -> Reading:
     """Figures of a card that cannot say who it is."""
-    return Reading(Card(index, None, "H100", pci), 80 << 30, 1 << 30, 5, 40, 90_000)
+    return devices.reading(Card(index, None, "H100", pci))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_an_index_is_never_the_identity_of_figures(
 
 def test_a_silent_card_that_says_nothing_bad_of_itself_takes_no_id_by_its_index() -> None:
     """F01: that a card is well is a statement about that card, as a figure is."""
-    well = Reading(Card(1), *(Reason.UNSUPPORTED,) * 5)
+    well = Reading(Card(1), Figures(Reason.UNSUPPORTED))
     assert ids(identify([read(0, "GPU-0"), well], [known(0), known(1)], [], ORDER))[1] == "index:1"
 
 
@@ -108,6 +110,9 @@ def test_a_card_that_moved_up_is_not_taken_for_the_one_that_left() -> None:
         pytest.param([read(0, "GPU-0"), silent(1)], ["0000:00:00.0"], "index:1", id="none left"),
         pytest.param([read(0, "GPU-0"), silent(1)], ["0000:08:00.0", "0000:01:00.0"], "index:1", id="two left"),
         pytest.param([silent(0), silent(1)], ["0000:01:00.0"], "index:1", id="one left for two"),
+        pytest.param(
+            [read(0, "GPU-0"), silent(1)], ["0000:08:00.0"], "index:1", id="one left that may be another's"
+        ),
         pytest.param([silent(0), silent(1, "0000:05:00.0")], [], "pci:0000:05:00.0", id="its own address"),
     ],
 )

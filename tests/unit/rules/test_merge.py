@@ -20,6 +20,7 @@ from devicemanager.model.usage import (
     UsageSample,
 )
 from devicemanager.rules.merge import PodOutcome, SnapshotOutcome, device_manager, merge
+from tests import devices
 
 NOW = datetime(2026, 1, 1, 10, 0, tzinfo=UTC)
 MEASURED = NOW - timedelta(seconds=9)
@@ -37,7 +38,7 @@ def snapshot(
     timestamp: datetime | None = MEASURED,
     detail: str | None = None,
 ) -> PeerSnapshot:
-    card = SnapshotCard(card_id, 0, "H100", 81920, 20480, 25, 40, 51, 233, unhealthy=False)
+    card = SnapshotCard(card_id, 0, "H100", devices.published(), unhealthy=False)
     return PeerSnapshot(timestamp, 15, "node-a", state, detail, {manufacturer: (card,)})
 
 
@@ -89,7 +90,9 @@ def test_the_workloads_own_cards_of_two_manufacturers() -> None:
 def test_a_snapshot_serves_its_own_manufacturer_only() -> None:
     both = replace(snapshot(), cards={"nvidia": (), "amd": snapshot("GPU-2").cards["nvidia"]})
     sample = read(NVIDIA, AMD, nvidia=SnapshotReading(both, 1.0), amd=SourceFailure(SourceState.TIMEOUT))
-    assert [(entry.id, entry.memory_mib) for entry in sample.accelerators] == [("GPU-1", Reason.NOT_REPORTED)]
+    assert [(entry.id, entry.figures["memory_total"]) for entry in sample.accelerators] == [
+        ("GPU-1", Reason.NOT_REPORTED)
+    ]
 
 
 def test_snapshots_nobody_allocated_from_are_ignored() -> None:
@@ -135,7 +138,7 @@ def test_a_stale_snapshot_keeps_the_collectors_own_verdict() -> None:
 
 def test_a_fresh_snapshot_of_a_failing_collector_is_used_and_says_so() -> None:
     sample = read(NVIDIA, nvidia=SnapshotReading(snapshot(state=CollectorState.CRASHED), 20.0))
-    assert sample.accelerators[0].memory_usage_mib == 20480
+    assert sample.accelerators[0].figures["memory_used"] == 20480
     assert sample.sources[1].state is CollectorState.CRASHED
 
 

@@ -5,10 +5,15 @@ import math
 import pytest
 
 from devicemanager.model.accelerator import Figure, Reason
-from devicemanager.rules import plausibility
+from devicemanager.model.figures import FIGURES, Figures
+from devicemanager.rules import plausibility, units
 
 GIB = 1 << 30
 INVALID = Reason.INVALID_DATA
+
+
+def one(name: str, raw: object) -> object:
+    return plausibility.reading({name: raw})[name]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,8 @@ INVALID = Reason.INVALID_DATA
     ],
 )
 def test_memory(total: object, used: object, expected: tuple[Figure, Figure]) -> None:
-    assert plausibility.bytes_pair(total, used) == expected
+    found = plausibility.reading({"memory_total": total, "memory_used": used})
+    assert (found["memory_total"], found["memory_used"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,7 +46,7 @@ def test_memory(total: object, used: object, expected: tuple[Figure, Figure]) ->
     [(0, 0), (100, 100), (101, INVALID), (-1, INVALID), (0xFFFFFFFF, INVALID), (Reason.NOT_YET, Reason.NOT_YET)],
 )
 def test_percent(raw: object, expected: Figure) -> None:
-    assert plausibility.percent(raw) == expected
+    assert one("compute_utilization", raw) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,7 +54,7 @@ def test_percent(raw: object, expected: Figure) -> None:
     [(0, 0), (150, 150), (151, INVALID), (-1, INVALID), (3800, INVALID), (Reason.LOST, Reason.LOST)],
 )
 def test_temperature(raw: object, expected: Figure) -> None:
-    assert plausibility.celsius(raw) == expected
+    assert one("temperature", raw) == expected
 
 
 @pytest.mark.parametrize(
@@ -56,10 +62,48 @@ def test_temperature(raw: object, expected: Figure) -> None:
     [(0, 0), (700_000, 700_000), (71_000_000, INVALID), (-5, INVALID), (Reason.PERMISSION, Reason.PERMISSION)],
 )
 def test_power(raw: object, expected: Figure) -> None:
-    assert plausibility.milliwatts(raw) == expected
+    assert one("power_usage", raw) == expected
 
 
 @pytest.mark.parametrize("raw", [math.nan, math.inf, -math.inf, 12.0, True, False, None, "12", [], {}])
 def test_what_is_no_integer_is_no_figure(raw: object) -> None:
-    for rule in (plausibility.percent, plausibility.celsius, plausibility.milliwatts):
-        assert rule(raw) is INVALID
+    for spec in FIGURES:
+        if spec.line_key and not spec.quantity.names:
+            assert one(spec.name, raw) is INVALID
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ([], ()),
+        (["sw_power_cap", "gpu_idle"], ("sw_power_cap", "gpu_idle")),
+        (("a",), ("a",)),
+        (["a", "a"], INVALID),
+        (["A"], INVALID),
+        (["a\n"], INVALID),
+        ([""], INVALID),
+        ([5], INVALID),
+        ([["a"]], INVALID),
+        ([f"a{n}" for n in range(33)], INVALID),
+        ("sw_power_cap", INVALID),
+        (0, INVALID),
+        ({}, INVALID),
+        (None, INVALID),
+        (Reason.UNSUPPORTED, Reason.UNSUPPORTED),
+    ],
+)
+def test_names(raw: object, expected: object) -> None:
+    assert one("clock_reduction_reasons", raw) == expected
+
+
+def test_what_another_program_published_is_held_to_the_same_ranges_in_its_units() -> None:
+    most = {spec.name: units.on_wire(spec, spec.quantity.highest) for spec in FIGURES if not spec.quantity.names}
+    assert plausibility.published(most) == Figures(**most)
+    for name, highest in most.items():
+        assert plausibility.published({name: highest + 1})[name] is INVALID
+    assert plausibility.published({"memory_total": 0})["memory_total"] is INVALID
+
+
+def test_a_share_of_what_is_not_plausible_is_not_plausible() -> None:
+    found = plausibility.published({"memory_total": 4, "memory_used": 5, "memory_utilization": 25})
+    assert found["memory_utilization"] is INVALID

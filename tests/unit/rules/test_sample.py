@@ -3,6 +3,7 @@
 import pytest
 
 from devicemanager.model.accelerator import Card, CollectorState, Figure, Reading, Reason
+from devicemanager.model.figures import FIGURES, Figures
 from devicemanager.rules.sample import succeeded, why_not
 
 NAMED = Card(0, "GPU-0")
@@ -10,8 +11,9 @@ NAMED = Card(0, "GPU-0")
 
 def reading(*figures: Figure, card: Card = NAMED, fault: str | None = None) -> Reading:
     """The figures named, and the last of them for all others."""
-    memory, used, cores, temperature, power = (*figures, *(figures[-1:] * 5))[:5]
-    return Reading(card, memory, used, cores, temperature, power, fault)
+    names = [spec.name for spec in FIGURES if spec.share_of is None]
+    rest = figures[-1:] * len(names)
+    return Reading(card, Figures(**dict(zip(names, (*figures, *rest), strict=False))), fault)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 
 from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.figures import Figures
 from devicemanager.rules import units
 
 MIB = 1 << 20
@@ -36,10 +37,29 @@ def test_share_in_use(used: Figure, total: Figure, expected: Figure) -> None:
     assert units.percent_used(used, total) == expected
 
 
-def test_milliwatts_truncate_to_watts() -> None:
-    assert units.watts(699_999) == 699
-    assert units.watts(999) == 0
-    assert units.watts(Reason.PERMISSION) is Reason.PERMISSION
+def test_a_reading_is_published_in_the_units_of_the_wire() -> None:
+    """Milliwatts truncate to watts, bytes round up to MiB, and the rest stays."""
+    read = Figures(
+        memory_total=80 << 30,
+        memory_used=1,
+        memory_utilization=0,
+        compute_utilization=7,
+        temperature=Reason.TIMEOUT,
+        power_usage=699_999,
+        power_limit=999,
+        clock_reduction_reasons=("sw_power_cap",),
+    )
+    assert units.published(read) == Figures(
+        memory_total=81920,
+        memory_used=1,
+        memory_utilization=0,
+        compute_utilization=7,
+        temperature=Reason.TIMEOUT,
+        power_usage=699,
+        power_limit=0,
+        clock_reduction_reasons=("sw_power_cap",),
+    )
+    assert units.published(Figures(Reason.PERMISSION)) == Figures(Reason.PERMISSION)
 
 
 @pytest.mark.parametrize(("period_s", "expected"), [(15.0, 15), (1.5, 2), (12.3, 13), (0.01, 1), (3600.0, 3600)])

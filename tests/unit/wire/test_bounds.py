@@ -104,7 +104,7 @@ def test_of_the_reasons_of_one_card_a_few_are_read() -> None:
     (card,) = snapshot.parse(
         compact({"groups": [{"manufacturer": "nvidia", "accelerators": [{"id": "GPU-1", "absent": absent}]}]})
     ).cards["nvidia"]
-    assert card.temperature_celsius is Reason.NOT_REPORTED
+    assert card.figures["temperature"] is Reason.NOT_REPORTED
 
 
 TIME = "2026-08-12T09:15:04Z"

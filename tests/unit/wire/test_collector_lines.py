@@ -9,6 +9,7 @@ import pytest
 
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.figures import BY_NAME, Figures
 from devicemanager.wire.collector_lines import (
     LINE_LIMIT_BYTES,
     Announced,
@@ -21,11 +22,10 @@ from devicemanager.wire.collector_lines import (
     decode,
     encode,
 )
+from tests import devices
 
 CARD = Card(3, "GPU-3", "NVIDIA H100 80GB HBM3", "0000:1b:00.0")
-READING = Reading(
-    CARD, 80 << 30, 20 << 30, 40, 51, 233_999, "ECC: 2 uncorrected", {"remappedRows": Reason.PERMISSION}
-)
+READING = devices.reading(CARD, "ECC: 2 uncorrected", {"remappedRows": Reason.PERMISSION})
 
 
 PARTITION = Card(3, "MIG-1", parent="GPU-3", profile="1g.10gb")
@@ -64,18 +64,21 @@ def altered(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("changes", "figure", "expected"),
     [
-        ({"memoryUsed": (80 << 30) + 1}, "memory_used_bytes", Reason.INVALID_DATA),
-        ({"memory": 0}, "memory_total_bytes", Reason.INVALID_DATA),
-        ({"cores": 101}, "cores_percent", Reason.INVALID_DATA),
-        ({"cores": 4294967295}, "cores_percent", Reason.INVALID_DATA),
-        ({"cores": 50.5}, "cores_percent", Reason.INVALID_DATA),
-        ({"cores": True}, "cores_percent", Reason.INVALID_DATA),
-        ({"cores": None}, "cores_percent", Reason.INVALID_DATA),
-        ({"cores": []}, "cores_percent", Reason.INVALID_DATA),
-        ({"cores": "not_yet"}, "cores_percent", Reason.NOT_YET),
-        ({"cores": "a word of tomorrow"}, "cores_percent", Reason.INVALID_DATA),
-        ({"temperature": -3}, "temperature_celsius", Reason.INVALID_DATA),
-        ({"power": -1}, "power_milliwatts", Reason.INVALID_DATA),
+        ({"memoryUsed": (80 << 30) + 1}, "memory_used", Reason.INVALID_DATA),
+        ({"memory": 0}, "memory_total", Reason.INVALID_DATA),
+        ({"cores": 101}, "compute_utilization", Reason.INVALID_DATA),
+        ({"cores": 4294967295}, "compute_utilization", Reason.INVALID_DATA),
+        ({"cores": 50.5}, "compute_utilization", Reason.INVALID_DATA),
+        ({"cores": True}, "compute_utilization", Reason.INVALID_DATA),
+        ({"cores": None}, "compute_utilization", Reason.INVALID_DATA),
+        ({"cores": []}, "compute_utilization", Reason.INVALID_DATA),
+        ({"cores": "not_yet"}, "compute_utilization", Reason.NOT_YET),
+        ({"cores": "a word of tomorrow"}, "compute_utilization", Reason.INVALID_DATA),
+        ({"temperature": -3}, "temperature", Reason.INVALID_DATA),
+        ({"power": -1}, "power_usage", Reason.INVALID_DATA),
+        ({"clockReductionReasons": ["sw_power_cap"]}, "clock_reduction_reasons", ("sw_power_cap",)),
+        ({"clockReductionReasons": "unsupported"}, "clock_reduction_reasons", Reason.UNSUPPORTED),
+        ({"clockReductionReasons": ["two words"]}, "clock_reduction_reasons", Reason.INVALID_DATA),
         ({"unhealthy": 7}, "unhealthy_reason", "the collector gives no readable reason"),
         ({"unhealthy": ""}, "unhealthy_reason", "the collector gives no readable reason"),
         ({"unhealthy": "two\nlines"}, "unhealthy_reason", "two lines"),
@@ -85,14 +88,13 @@ def altered(**changes: Any) -> bytes:
 def test_a_bad_figure_costs_itself_only(changes: dict[str, object], figure: str, expected: object) -> None:
     line = decode(altered(**changes))
     assert isinstance(line, Read)
-    assert getattr(line.reading, figure) == expected
+    assert (line.reading.figures[figure] if figure in BY_NAME else getattr(line.reading, figure)) == expected
     assert line.reading.card == CARD
 
 
 def test_a_figure_left_out_is_not_reported() -> None:
     line = decode(b'{"reading":{"index":0}}')
-    nothing = Reason.NOT_REPORTED
-    assert line == Read(Reading(Card(0), nothing, nothing, nothing, nothing, nothing))
+    assert line == Read(Reading(Card(0), Figures(Reason.NOT_REPORTED)))
 
 
 @pytest.mark.parametrize("bad", ["", 7, None, "x" * 257, "GPU\n1", "\ud800"])

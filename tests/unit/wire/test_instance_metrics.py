@@ -12,18 +12,20 @@ from openapi_spec_validator import validate
 
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.figures import FIGURES
 from devicemanager.model.usage import (
     AcceleratorUsage,
-    InstanceUsage,
     Resources,
     SourceReport,
     SourceState,
     UsageSample,
+    WorkloadUsage,
 )
 from devicemanager.wire import instance_metrics
+from tests import devices
 
 CARD = "GPU-aaaa1111-0000-0000-0000-000000000001"
-WHOLE = AcceleratorUsage(CARD, "nvidia", 0, "H100", "Exclusive", 81920, 20480, 25, 40, 51, 233, unhealthy=False)
+WHOLE = AcceleratorUsage(CARD, "nvidia", 0, "H100", "Exclusive", devices.published(), unhealthy=False)
 SAMPLE = UsageSample(
     timestamp=datetime(2026, 8, 12, 9, 15, 0, 512_873, tzinfo=UTC),
     cpu_usage_nanocores=120_345_678,
@@ -38,15 +40,15 @@ SAMPLE = UsageSample(
         SourceReport("device-manager/nvidia", CollectorState.CRASHED, 20, "signal 11"),
     ),
 )
-USAGE = InstanceUsage("team-a", "demo", "0f0f0f0f-0000-0000-0000-000000000009", None, sample=SAMPLE)
+USAGE = WorkloadUsage("team-a", "demo", "0f0f0f0f-0000-0000-0000-000000000009", None, sample=SAMPLE)
 
 
-def written(usage: InstanceUsage = USAGE) -> dict[str, Any]:
-    body = instance_metrics.encode(usage)
-    assert body.endswith(b"}\n")
-    document: dict[str, Any] = json.loads(body)
-    assert document == instance_metrics.document(usage)
-    return document
+def encoded(usage: WorkloadUsage) -> bytes:
+    return json.dumps(instance_metrics.document(usage), separators=(",", ":")).encode()
+
+
+def written(usage: WorkloadUsage = USAGE) -> dict[str, Any]:
+    return instance_metrics.document(usage)
 
 
 def test_the_v1_body_key_by_key() -> None:
@@ -84,6 +86,8 @@ def test_the_v1_body_key_by_key() -> None:
         "index": 0,
         "name": "H100",
         "mode": "Exclusive",
+        "powerLimitWatts": 700,
+        "clockReductionReasons": [],
     }
 
 
@@ -99,7 +103,13 @@ def test_the_additive_keys() -> None:
 
 
 def test_an_absent_figure_is_left_out_and_its_reason_named() -> None:
-    card = replace(WHOLE, memory_usage_mib=Reason.UNSUPPORTED, unhealthy=Reason.TIMEOUT, name=None, index=None)
+    card = replace(
+        WHOLE,
+        figures=devices.published(memory_used=Reason.UNSUPPORTED),
+        unhealthy=Reason.TIMEOUT,
+        name=None,
+        index=None,
+    )
     sample = replace(
         SAMPLE, cpu_usage_nanocores=Reason.NOT_YET, rootfs_used_mib=Reason.NOT_REPORTED, accelerators=(card,)
     )
@@ -113,7 +123,7 @@ def test_an_absent_figure_is_left_out_and_its_reason_named() -> None:
 
 
 def test_a_measured_zero_is_written() -> None:
-    idle = replace(WHOLE, memory_usage_mib=0, memory_utilization_percent=0, cores_utilization_percent=0)
+    idle = replace(WHOLE, figures=devices.published(memory_used=0, memory_utilization=0, compute_utilization=0))
     sample = replace(SAMPLE, cpu_usage_nanocores=0, accelerators=(idle,))
     document = written(replace(USAGE, sample=sample))["sample"]
     assert document["cpuUsageNanoCores"] == 0
@@ -128,7 +138,7 @@ def test_nothing_allocated_is_no_key() -> None:
 
 def test_the_largest_figures_stay_exact() -> None:
     sample = replace(SAMPLE, cpu_usage_nanocores=2**63 - 1)
-    assert b'"cpuUsageNanoCores":9223372036854775807' in instance_metrics.encode(replace(USAGE, sample=sample))
+    assert b'"cpuUsageNanoCores":9223372036854775807' in encoded(replace(USAGE, sample=sample))
 
 
 def test_the_instances_own_metadata() -> None:
@@ -139,20 +149,20 @@ def test_the_instances_own_metadata() -> None:
 
 
 def test_a_list_is_the_same_objects_under_the_group_asked_for() -> None:
-    document = json.loads(instance_metrics.encode_list([USAGE, replace(USAGE, name="b")], api_group="example.org"))
+    document: Any = instance_metrics.list_document([USAGE, replace(USAGE, name="b")], api_group="example.org")
     assert document["kind"] == "InstanceMetricsList"
     assert document["metadata"] == {}
     assert [item["metadata"]["name"] for item in document["items"]] == ["demo", "b"]
     assert {item["apiVersion"] for item in document["items"]} == {"example.org/v1"}
     assert document["items"][0] == instance_metrics.document(USAGE, api_group="example.org")
-    assert json.loads(instance_metrics.encode_list([]))["items"] == []
+    assert instance_metrics.list_document([])["items"] == []
     assert instance_metrics.list_document([USAGE])["items"] == [instance_metrics.document(USAGE)]
 
 
 class TestParse:
     def test_reads_back_what_was_written(self) -> None:
         whole_second = replace(USAGE, sample=replace(SAMPLE, timestamp=SAMPLE.timestamp.replace(microsecond=0)))
-        assert instance_metrics.parse(instance_metrics.encode(whole_second)) == whole_second
+        assert instance_metrics.parse(encoded(whole_second)) == whole_second
 
     def test_reads_the_existing_operators_answer(self) -> None:
         body = {
@@ -169,7 +179,11 @@ class TestParse:
         assert usage.sample is not None
         assert usage.sample.memory_working_set_mib is Reason.NOT_REPORTED
         (card,) = usage.sample.accelerators
-        assert (card.memory_mib, card.memory_usage_mib, card.unhealthy) == (81920, Reason.NOT_REPORTED, False)
+        assert (card.figures["memory_total"], card.figures["memory_used"], card.unhealthy) == (
+            81920,
+            Reason.NOT_REPORTED,
+            False,
+        )
 
     def test_words_of_a_newer_server_do_not_break_it(self) -> None:
         document = written()
@@ -184,7 +198,7 @@ class TestParse:
 
     def test_an_instance_without_a_sample(self) -> None:
         bare = replace(USAGE, sample=None)
-        assert instance_metrics.parse(instance_metrics.encode(bare)) == bare
+        assert instance_metrics.parse(encoded(bare)) == bare
 
     @pytest.mark.parametrize(
         "change",
@@ -261,7 +275,7 @@ class TestPage:
         schemas: Any = instance_metrics.schemas()
         for part in ("Metadata", "Sample", "Accelerator", "ResourceSums", "Source"):
             keys = schemas[f"ai.gpustack.worker.v1.{part}"]["properties"].keys()
-            assert keys - {"accelerators"} <= explained
+            assert keys - {"accelerators"} - {spec.sample_key for spec in FIGURES} <= explained
 
     def test_every_word_is_named(self) -> None:
         for word in (*Reason, *SourceState, *CollectorState):

@@ -40,7 +40,7 @@ def test_reads_identity_place_and_condition() -> None:
     )
     assert found.created_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
     assert found.labels == {"app.kubernetes.io/part-of": "i-1"}
-    assert (found.annotations["a"], found.kubelet_uid, found.resource_version) == ("b", "beef", "17")
+    assert (found.annotations["a"], found.kubelet_uid) == ("b", "beef")
     assert (found.node_name, found.phase, found.pod_ip) == ("node-a", "Running", "fd00::7")
     assert found.ready
     assert found.terminating

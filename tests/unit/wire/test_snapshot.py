@@ -1,6 +1,8 @@
 """The snapshot's bytes: ours as documented, the existing operator's as they are, and everything else survived."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -16,8 +18,10 @@ from devicemanager.model.accelerator import (
     Sample,
     Snapshot,
 )
+from devicemanager.model.figures import BY_NAME, DeviceFigure, Figures
 from devicemanager.model.usage import SliceDevice, SliceUsage
 from devicemanager.wire import snapshot as wire
+from tests import devices
 
 GIB = 1 << 30
 SINCE = datetime(2026, 8, 12, 9, 0, tzinfo=UTC)
@@ -41,16 +45,11 @@ OPERATOR_BODY = b"""{"timestamp":"2026-08-12T09:15:04.512873401Z","periodSeconds
 """What the existing operator's device manager prints, zeros included."""
 
 
-def reading(**changes: Any) -> Reading:
-    figures: dict[str, Any] = {
-        "card": Card(0, "GPU-1", "NVIDIA H100 80GB HBM3", "0000:1b:00.0"),
-        "memory_total_bytes": 80 * GIB,
-        "memory_used_bytes": 20 * GIB + 1,
-        "cores_percent": 40,
-        "temperature_celsius": 51,
-        "power_milliwatts": 233_999,
-    }
-    return Reading(**(figures | changes))
+CARD = Card(0, "GPU-1", "NVIDIA H100 80GB HBM3", "0000:1b:00.0")
+
+
+def reading(unread_checks: Mapping[str, Reason] | None = None, **changes: DeviceFigure) -> Reading:
+    return devices.reading(CARD, None, unread_checks, **{"memory_used": 20 * GIB + 1, **changes})
 
 
 def encoded(
@@ -99,6 +98,8 @@ def test_a_card_with_every_figure() -> None:
                         "coresUtilization": 40,
                         "temperature": 51,
                         "powerUsage": 233,
+                        "powerLimit": 700,
+                        "clockReductionReasons": [],
                         "unhealthy": False,
                         "absent": {},
                     }
@@ -117,7 +118,7 @@ def test_a_card_with_every_figure() -> None:
 
 def test_an_absent_figure_has_no_key_but_a_reason() -> None:
     body = encoded(
-        reading(memory_used_bytes=Reason.UNSUPPORTED, unread_checks={"eccUncorrected": Reason.PERMISSION}),
+        reading(memory_used=Reason.UNSUPPORTED, unread_checks={"eccUncorrected": Reason.PERMISSION}),
         Reading.unreadable(Card(1, "GPU-2"), Reason.TIMEOUT, "did not answer within 2 s"),
     )
     first, second = body["groups"][0]["accelerators"]
@@ -135,7 +136,16 @@ def test_an_absent_figure_has_no_key_but_a_reason() -> None:
         "unhealthy": True,
         "unhealthyReason": "did not answer within 2 s",
         "absent": dict.fromkeys(
-            ["memory", "memoryUsage", "memoryUtilization", "coresUtilization", "temperature", "powerUsage"],
+            [
+                "memory",
+                "memoryUsage",
+                "memoryUtilization",
+                "coresUtilization",
+                "temperature",
+                "powerUsage",
+                "powerLimit",
+                "clockReductionReasons",
+            ],
             "timeout",
         ),
     }
@@ -143,7 +153,7 @@ def test_an_absent_figure_has_no_key_but_a_reason() -> None:
 
 def test_a_full_card_is_not_more_than_full() -> None:
     odd = 80 * GIB - 1
-    card = encoded(reading(memory_total_bytes=odd, memory_used_bytes=odd))["groups"][0]["accelerators"][0]
+    card = encoded(reading(memory_total=odd, memory_used=odd))["groups"][0]["accelerators"][0]
     assert (card["memory"], card["memoryUsage"], card["memoryUtilization"]) == (81920, 81920, 100)
 
 
@@ -168,10 +178,17 @@ def test_the_existing_operators_bytes() -> None:
     first, second = peer.cards["nvidia"]
     assert first.id == "GPU-aaaa1111-0000-0000-0000-000000000001"
     assert (first.index, first.name, first.pci_bus_id) == (None, None, None)
-    assert (first.memory_mib, first.memory_usage_mib, first.memory_utilization_percent) == (81920, 20480, 25)
-    assert (first.cores_utilization_percent, first.temperature_celsius, first.power_usage_watts) == (40, 51, 233)
+    assert first.figures == Figures(
+        Reason.NOT_REPORTED,
+        memory_total=81920,
+        memory_used=20480,
+        memory_utilization=25,
+        compute_utilization=40,
+        temperature=51,
+        power_usage=233,
+    )
     assert first.unhealthy is False
-    assert (second.memory_usage_mib, second.temperature_celsius, second.power_usage_watts) == (0, 0, 0)
+    assert [second.figures[name] for name in ("memory_used", "temperature", "power_usage")] == [0, 0, 0]
     assert second.unhealthy is True
     assert peer.slices is not None
     assert peer.slices["nvidia"] == (
@@ -201,35 +218,40 @@ def test_what_we_encode_is_what_we_parse() -> None:
     peer = wire.parse(body)
     assert (peer.state, peer.detail, peer.node_name) == (CollectorState.CRASHED, "ended by SIGSEGV", "worker-1")
     first, second = peer.cards["nvidia"]
-    assert (first.index, first.name, first.memory_usage_mib) == (0, "NVIDIA H100 80GB HBM3", 20481)
-    assert (second.memory_mib, second.power_usage_watts) == (Reason.LOST, Reason.LOST)
+    assert (first.index, first.name, first.figures["memory_used"]) == (0, "NVIDIA H100 80GB HBM3", 20481)
+    assert (second.figures["memory_total"], second.figures["power_usage"]) == (Reason.LOST, Reason.LOST)
     assert (second.unhealthy, second.unhealthy_reason, second.pci_bus_id) == (True, "code 15", "0000:2b:00.0")
 
 
 @pytest.mark.parametrize(
     ("changes", "figure", "expected"),
     [
-        ({"memory": None}, "memory_mib", Reason.NOT_REPORTED),
-        ({"memory": -1}, "memory_mib", Reason.INVALID_DATA),
-        ({"memory": 0}, "memory_mib", Reason.INVALID_DATA),
-        ({"memory": 1 << 70}, "memory_mib", Reason.INVALID_DATA),
-        ({"memory": 2.5}, "memory_mib", Reason.INVALID_DATA),
-        ({"memory": True}, "memory_mib", Reason.INVALID_DATA),
-        ({"memory": "81920"}, "memory_mib", Reason.INVALID_DATA),
-        ({"memoryUsage": 81921}, "memory_usage_mib", Reason.INVALID_DATA),
-        ({"memoryUsage": 81921}, "memory_utilization_percent", Reason.INVALID_DATA),
-        ({"memoryUtilization": 250}, "memory_utilization_percent", Reason.INVALID_DATA),
-        ({"coresUtilization": 4294967295}, "cores_utilization_percent", Reason.INVALID_DATA),
-        ({"temperature": 3800}, "temperature_celsius", Reason.INVALID_DATA),
-        ({"powerUsage": 71000}, "power_usage_watts", Reason.INVALID_DATA),
+        ({"memory": None}, "memory_total", Reason.NOT_REPORTED),
+        ({"memory": -1}, "memory_total", Reason.INVALID_DATA),
+        ({"memory": 0}, "memory_total", Reason.INVALID_DATA),
+        ({"memory": 1 << 70}, "memory_total", Reason.INVALID_DATA),
+        ({"memory": 2.5}, "memory_total", Reason.INVALID_DATA),
+        ({"memory": True}, "memory_total", Reason.INVALID_DATA),
+        ({"memory": "81920"}, "memory_total", Reason.INVALID_DATA),
+        ({"memoryUsage": 81921}, "memory_used", Reason.INVALID_DATA),
+        ({"memoryUsage": 81921}, "memory_utilization", Reason.INVALID_DATA),
+        ({"memoryUtilization": 250}, "memory_utilization", Reason.INVALID_DATA),
+        ({"coresUtilization": 4294967295}, "compute_utilization", Reason.INVALID_DATA),
+        ({"temperature": 3800}, "temperature", Reason.INVALID_DATA),
+        ({"powerUsage": 71000}, "power_usage", Reason.INVALID_DATA),
+        ({"powerLimit": 700}, "power_limit", 700),
+        ({"clockReductionReasons": []}, "clock_reduction_reasons", ()),
+        ({"clockReductionReasons": ["sw_power_cap"]}, "clock_reduction_reasons", ("sw_power_cap",)),
+        ({"clockReductionReasons": {"sw_power_cap": 1}}, "clock_reduction_reasons", Reason.INVALID_DATA),
+        ({"figures": {"temperature": 9}}, "temperature", 51),
         ({"unhealthy": "no"}, "unhealthy", Reason.INVALID_DATA),
         ({"unhealthy": None}, "unhealthy", Reason.NOT_REPORTED),
-        ({"absent": {"temperature": "permission"}}, "temperature_celsius", Reason.PERMISSION),
-        ({"absent": {"temperature": "a word of tomorrow"}}, "temperature_celsius", Reason.NOT_REPORTED),
-        ({"absent": ["temperature"]}, "temperature_celsius", 51),
+        ({"absent": {"temperature": "permission"}}, "temperature", Reason.PERMISSION),
+        ({"absent": {"temperature": "a word of tomorrow"}}, "temperature", Reason.NOT_REPORTED),
+        ({"absent": ["temperature"]}, "temperature", 51),
         ({"index": "first"}, "index", None),
         ({"name": ["x"]}, "name", None),
-        ({"somethingNew": {}}, "temperature_celsius", 51),
+        ({"somethingNew": {}}, "temperature", 51),
     ],
 )
 def test_a_bad_field_costs_itself_only(changes: dict[str, object], figure: str, expected: object) -> None:
@@ -246,17 +268,17 @@ def test_a_bad_field_costs_itself_only(changes: dict[str, object], figure: str, 
         "unhealthy": False,
     }
     card = wire.parse(document(whole | changes)).cards["nvidia"][0]
-    assert getattr(card, figure) == expected
+    assert (card.figures[figure] if figure in BY_NAME else getattr(card, figure)) == expected
     assert card.id == "GPU-1"
-    if figure != "cores_utilization_percent":
-        assert card.cores_utilization_percent == 40
+    if figure != "compute_utilization":
+        assert card.figures["compute_utilization"] == 40
 
 
 @pytest.mark.parametrize("bad", [None, 5, "GPU-9", [], {}, {"id": ""}, {"id": 7}, {"id": None}, {"id": "x" * 300}])
 def test_a_bad_card_costs_itself_only(bad: object) -> None:
     cards = wire.parse(document({"id": "GPU-1"}, bad, {"id": "GPU-2"})).cards["nvidia"]
     assert [card.id for card in cards] == ["GPU-1", "GPU-2"]
-    assert cards[0].memory_mib is Reason.NOT_REPORTED
+    assert cards[0].figures["memory_total"] is Reason.NOT_REPORTED
 
 
 @pytest.mark.parametrize("bad", [None, 5, {}, {"manufacturer": "amd"}, {"manufacturer": 1, "accelerators": []}])
@@ -273,7 +295,7 @@ def test_of_two_cards_with_one_id_only_what_both_say_stays() -> None:
     )
     for pair in ((one, other), (other, one), (one, other, one)):
         (card,) = wire.parse(document(*pair)).cards["nvidia"]
-        assert (card.temperature_celsius, card.power_usage_watts) == (Reason.INVALID_DATA, 70)
+        assert (card.figures["temperature"], card.figures["power_usage"]) == (Reason.INVALID_DATA, 70)
 
 
 def test_null_lists_are_empty() -> None:
@@ -387,19 +409,20 @@ def test_what_is_no_snapshot_is_refused_with_the_fault(body: bytes, fault: str) 
         wire.parse(body)
 
 
-def partition(**changes: Any) -> Reading:
-    board = {"temperature_celsius": Reason.REPORTED_ON_PRIMARY, "power_milliwatts": Reason.REPORTED_ON_PRIMARY}
-    own = {"memory_total_bytes": 10 * GIB, "memory_used_bytes": GIB, "cores_percent": 7}
-    card = Card(0, "MIG-1", parent="GPU-1", profile="1g.10gb")
-    return reading(**{"card": card} | board | own | changes)
+PARTITION = Card(0, "MIG-1", parent="GPU-1", profile="1g.10gb")
+
+
+def partition(card: Card = PARTITION, **changes: DeviceFigure) -> Reading:
+    own = {"memory_total": 10 * GIB, "memory_used": GIB, "compute_utilization": 7}
+    return devices.partition(card, **own | changes)
 
 
 def test_partitions_of_a_card_have_their_own_figures_and_none_of_the_board() -> None:
     one = partition()
     other = partition(
-        card=Card(0, "MIG-2", parent="GPU-1"), cores_percent=Reason.UNSUPPORTED, memory_used_bytes=Reason.TIMEOUT
+        Card(0, "MIG-2", parent="GPU-1"), compute_utilization=Reason.UNSUPPORTED, memory_used=Reason.TIMEOUT
     )
-    (card,) = encoded(reading(partitions=(one, other)))["groups"][0]["accelerators"]
+    (card,) = encoded(replace(reading(), partitions=(one, other)))["groups"][0]["accelerators"]
     assert card["partitions"] == [
         {
             "id": "MIG-1",
@@ -426,8 +449,8 @@ def listing(partitions: object) -> bytes:
 
 
 def test_partitions_are_read_as_they_were_encoded() -> None:
-    one = partition(cores_percent=Reason.UNSUPPORTED)
-    sample = Sample(TAKEN, 100.0, 0.02, (reading(partitions=(one,)),))
+    one = partition(compute_utilization=Reason.UNSUPPORTED)
+    sample = Sample(TAKEN, 100.0, 0.02, (replace(reading(), partitions=(one,)),))
     peer = wire.parse(wire.encode(Snapshot("nvidia", 15.0, sample, OK)))
     assert peer.partitions == {
         "nvidia": (
@@ -457,7 +480,7 @@ def test_partitions_are_read_as_they_were_encoded() -> None:
 )
 def test_a_partition_that_cannot_be_understood_costs_itself_only(partitions: object, expected: object) -> None:
     peer = wire.parse(listing(partitions))
-    assert [card.memory_mib for card in peer.cards["nvidia"]] == [81920]
+    assert [card.figures["memory_total"] for card in peer.cards["nvidia"]] == [81920]
     found = [
         (one.partition_id, one.memory_used_mib, one.cores_percent) for one in peer.partitions.get("nvidia", ())
     ]

@@ -21,10 +21,11 @@ from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster, WatchEvent
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
 from devicemanager.worker.kubelet import ProxiedKubelets
 from devicemanager.worker.metrics_server import MetricsServer
-from devicemanager.worker.read import InstanceReader
+from devicemanager.worker.read import WorkloadReader
 from devicemanager.worker.sources import AGES, Ages, Sources
 from devicemanager.worker.transport import Received, within
-from devicemanager.worker.workloads import Workloads
+from devicemanager.worker.workloads.instance.workload import INSTANCE
+from devicemanager.worker.workloads.reads import WorkloadReads
 from tests.unit.worker.conftest import START, LoopClock, card, snapshot_document
 
 NOT_FOUND = FetchError(
@@ -140,7 +141,7 @@ class World:
     cluster: ScriptedCluster
     device_managers: ScriptedDeviceManagers
     sources: Sources
-    reader: InstanceReader
+    reader: WorkloadReader
 
     def add(self, spec: InstanceSpec, instance_uid: str = INSTANCE_UID, pod_uid: str = POD_UID) -> dict[str, Any]:
         """An Instance with its pod, its kubelet's and metrics.k8s.io's figures, and its cards; returns the pod."""
@@ -174,7 +175,7 @@ async def world(ages: Ages = AGES) -> AsyncIterator[World]:
     cluster = ScriptedCluster(clock)
     managers = ScriptedDeviceManagers(cluster)
     async with (
-        Workloads(cluster, clock) as workloads,
+        WorkloadReads(INSTANCE, cluster, clock) as reads,
         Sources(ProxiedKubelets(cluster), MetricsServer(cluster), managers, clock, ages) as sources,
     ):
-        yield World(cluster, managers, sources, InstanceReader(workloads, sources, clock))
+        yield World(cluster, managers, sources, WorkloadReader(reads, sources, clock))

@@ -69,7 +69,7 @@ async def test_everything_together(side: ReadSide) -> None:
     assert not isinstance(sample.cpu_usage_nanocores, Reason)
     assert not isinstance(sample.rootfs_used_mib, Reason)
     [entry] = sample.accelerators
-    assert (entry.id, entry.memory_mib, entry.power_usage_watts) == ("GPU-1", 81920, 233)
+    assert (entry.id, entry.figures["memory_total"], entry.figures["power_usage"]) == ("GPU-1", 81920, 233)
     assert all(report.age_s is not None and 0 <= report.age_s < 60 for report in sample.sources)
 
 

@@ -64,7 +64,7 @@ async def test_the_snapshot_is_read(managers: DeviceManagers, device_manager: De
     read = await managers.read(PLACE)
 
     [found] = read.snapshot.cards["nvidia"]
-    assert (found.id, found.memory_mib, found.temperature_celsius) == ("GPU-1", 81920, 51)
+    assert (found.id, found.figures["memory_total"], found.figures["temperature"]) == ("GPU-1", 81920, 51)
     assert device_manager.requests == ["/monitor/snapshot"]
     age_s = read.reading(SystemClock()).age_s
     assert age_s is not None

@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from devicemanager.model.accelerator import CollectorState, Reason
-from devicemanager.model.usage import InstanceUsage, Resources, SourceReport, SourceState
-from devicemanager.worker.apiserver.table import cells, column_definitions, duration
+from devicemanager.model.usage import Resources, SourceReport, SourceState, WorkloadUsage
+from devicemanager.worker.workloads.instance.table import COLUMNS, cells
 from tests.unit.apiserver.room import NOW, card, usage
 
 OK = SourceReport("kubelet", SourceState.OK, 5)
@@ -14,13 +12,12 @@ NVIDIA = SourceReport("device-manager/nvidia", SourceState.OK, 2)
 DOWN = SourceReport("device-manager/amd", SourceState.TIMEOUT)
 
 
-def row(one: InstanceUsage) -> dict[str, str]:
-    names = [str(column["name"]) for column in column_definitions()]
-    return dict(zip(names, cells(one, NOW), strict=True))
+def row(one: WorkloadUsage) -> dict[str, str]:
+    return dict(zip((column.name for column in COLUMNS), cells(one, NOW), strict=True))
 
 
 def test_columns() -> None:
-    shown = [(column["name"], column["priority"]) for column in column_definitions()]
+    shown = [(column.name, column.priority) for column in COLUMNS]
     assert shown == [
         ("Name", 0),
         ("CPU", 0),
@@ -29,14 +26,16 @@ def test_columns() -> None:
         ("GPUs", 0),
         ("GPU-Util", 0),
         ("GPU-Mem", 0),
-        ("Age", 0),
+        ("Sample-Age", 0),
         ("Node", 1),
+        ("Instance-Age", 1),
         ("Temp", 1),
         ("Power", 1),
+        ("Power-Limit", 1),
+        ("Clock-Reduction", 1),
         ("Sources", 1),
     ]
-    assert [column["format"] for column in column_definitions()] == ["name", *[""] * 11]
-    assert all(" " not in str(column["name"]) and column["description"] for column in column_definitions())
+    assert all(" " not in column.name and column.description for column in COLUMNS)
 
 
 def test_a_complete_row() -> None:
@@ -49,10 +48,13 @@ def test_a_complete_row() -> None:
         "GPUs": "1",
         "GPU-Util": "40%",
         "GPU-Mem": "20480Mi/81920Mi",
-        "Age": "5s",
+        "Sample-Age": "5s",
         "Node": "node-a",
+        "Instance-Age": "120m",
         "Temp": "51C",
         "Power": "233W",
+        "Power-Limit": "700W",
+        "Clock-Reduction": "<none>",
         "Sources": "kubelet,device-manager/nvidia",
     }
 
@@ -66,21 +68,31 @@ def test_what_was_not_measured_is_unknown_and_zero_is_zero() -> None:
 
 
 def test_several_cards() -> None:
-    one = usage(
-        cards=[card(1), card(2, cores_utilization_percent=61, temperature_celsius=70)], sources=[OK, NVIDIA]
-    )
+    one = usage(cards=[card(1), card(2, compute_utilization=61, temperature=70)], sources=[OK, NVIDIA])
     shown = row(one)
     assert (shown["GPUs"], shown["GPU-Util"], shown["GPU-Mem"]) == ("2", "50%", "40960Mi/163840Mi")
-    assert (shown["Temp"], shown["Power"]) == ("70C", "466W")
+    assert (shown["Temp"], shown["Power"], shown["Power-Limit"]) == ("70C", "466W", "1400W")
+
+
+def test_names_of_several_cards_are_listed_once() -> None:
+    cards = [
+        card(1, clock_reduction_reasons=("sw_power_cap", "gpu_idle")),
+        card(2, clock_reduction_reasons=("gpu_idle", "hw_slowdown")),
+        card(3, clock_reduction_reasons=Reason.UNSUPPORTED),
+        card(4),
+    ]
+    shown = row(usage(cards=cards, sources=[OK, NVIDIA]))
+    assert shown["Clock-Reduction"] == "sw_power_cap,gpu_idle,hw_slowdown (3/4)"
+    assert row(usage(cards=cards[2:3], sources=[OK, NVIDIA]))["Clock-Reduction"] == "<unknown>"
 
 
 def test_one_card_without_figures_hides_nothing_of_the_others_and_is_not_hidden() -> None:
     lost = card(
         2,
-        memory_usage_mib=Reason.LOST,
-        cores_utilization_percent=Reason.LOST,
-        temperature_celsius=Reason.LOST,
-        power_usage_watts=Reason.LOST,
+        memory_used=Reason.LOST,
+        compute_utilization=Reason.LOST,
+        temperature=Reason.LOST,
+        power_usage=Reason.LOST,
     )
     shown = row(usage(cards=[card(1), lost], sources=[OK, NVIDIA]))
     assert shown["GPUs"] == "2"
@@ -112,34 +124,19 @@ def test_an_instance_without_a_sample_keeps_its_row() -> None:
     shown = row(replace(usage(node_name=None), sample=None))
     assert shown["Name"] == "web"
     assert shown["Node"] == "<none>"
-    assert {shown[name] for name in ("CPU", "Memory", "Disk", "GPUs", "GPU-Util", "GPU-Mem", "Age", "Temp")} == {
-        "<unknown>"
-    }
+    assert {
+        shown[name] for name in ("CPU", "Memory", "Disk", "GPUs", "GPU-Util", "GPU-Mem", "Sample-Age", "Temp")
+    } == {"<unknown>"}
+
+
+def test_no_column_is_called_age_which_elsewhere_means_the_objects_own() -> None:
+    """Scripts that look for AGE would read an age of seconds as that of the Instance."""
+    assert "AGE" not in [column.name.upper() for column in COLUMNS]
+    assert row(replace(usage(), created_at=None))["Instance-Age"] == "<unknown>"
+    assert row(replace(usage(), sample=None))["Instance-Age"] == "120m"
 
 
 def test_age_is_the_oldest_source_and_only_without_one_a_difference_of_clocks() -> None:
-    assert row(usage(sources=[OK, replace(NVIDIA, age_s=40)]))["Age"] == "40s"
-    assert row(usage(sources=[replace(OK, age_s=None)]))["Age"] == "7s"
-    assert row(usage(sources=[replace(DOWN, age_s=4000)]))["Age"] == "7s"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-5, "0s"),
-        (0, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (130, "2m10s"),
-        (599, "9m59s"),
-        (600, "10m"),
-        (659, "10m"),
-        (10799, "179m"),
-        (10800, "3h"),
-        (172799, "47h"),
-        (172800, "2d"),
-        (10**9, "11574d"),
-    ],
-)
-def test_durations(seconds: int, text: str) -> None:
-    assert duration(seconds) == text
+    assert row(usage(sources=[OK, replace(NVIDIA, age_s=40)]))["Sample-Age"] == "40s"
+    assert row(usage(sources=[replace(OK, age_s=None)]))["Sample-Age"] == "7s"
+    assert row(usage(sources=[replace(DOWN, age_s=4000)]))["Sample-Age"] == "7s"

@@ -1,0 +1,297 @@
+"""One device of a vendor library: its handle, what is remembered of it, and the one place where it is asked.
+
+The same for every maker. What differs is a :class:`VendorLibrary`: its calls, units and codes. A call returns a
+value or a reason. Only a code that says that the device itself is gone is an exception.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from collectors.codes import ErrorCodes, Fault
+from collectors.pci_address import normalise
+from collectors.query_failures import QueryFailures
+from devicemanager.model.accelerator import Card
+from devicemanager.model.reasons import Reason
+
+UNSUPPORTED_TICKS: Final = 20
+"""Ticks for which a call that is not supported is not made again: 5 minutes at the default period. Not for ever,
+because a driver also says "not supported" while partitioning is on, or of a handle that became invalid."""
+
+KEPT_FAILURES: Final = 3
+"""Ticks in a row in which a preferred call must fail, after it had answered, before a call of another meaning is
+taken in its place."""
+
+Call = Callable[[Any], Any]
+"""Takes a handle and returns what the library answers: a Reason where a value says that there is none, None where
+there is none yet. Names of the vendor's module are looked up only within, where a missing one is caught."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the health checks of one device say.
+
+    Attributes:
+        faults: One line for each check that says that it is unhealthy.
+        unread: Checks that could not be read: name of the check -> reason.
+    """
+
+    faults: Sequence[str] = ()
+    unread: Mapping[str, Reason] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CallNames:
+    """What messages call the calls that are not about a figure."""
+
+    open: str
+    count: str
+    handle: str
+
+
+class VendorLibrary(Protocol):
+    """What one maker's module supplies: its calls, units and codes.
+
+    Every call may raise what the maker's binding raises; :meth:`code_of` tells its errors from others. A missing
+    name (AttributeError) or argument (TypeError) of a binding of another release counts as not supported.
+
+    Attributes:
+        codes: What the library's codes mean.
+        call_names: For messages.
+        found: The file or package that was found, for the log; None before :meth:`open`.
+        found_fault: What is unusual about it, if anything.
+    """
+
+    codes: ErrorCodes
+    call_names: CallNames
+    found: str | None
+    found_fault: str | None
+
+    def open(self) -> None:
+        """Load and initialise the library. May also raise a CollectorError of its own."""
+        ...
+
+    def close(self) -> None:
+        """Give the library back. All handles were released before."""
+        ...
+
+    def code_of(self, error: Exception) -> int | None:
+        """The library's code in an error; None if the error is not the library's."""
+        ...
+
+    def count(self) -> int:
+        """How many devices the library counts now. Must not touch any of them."""
+        ...
+
+    def handle(self, index: int) -> Any:
+        """What the other calls take for the device at an index below the count; opens the device."""
+        ...
+
+    def release(self, handle: Any) -> None:
+        """The handle is not used any more."""
+        ...
+
+    def uuid(self, handle: Any) -> Any:
+        """The vendor's own identifier, as text or bytes. Asked at every tick."""
+        ...
+
+    def name(self, handle: Any) -> Any:
+        """The product name, as text or bytes. Asked until it is known."""
+        ...
+
+    def pci_address(self, handle: Any) -> Any:
+        """Where the device is, as text or bytes in any usual spelling. Asked until it is known."""
+        ...
+
+    def figures(self, device: "Device") -> Mapping[str, Any]:
+        """Every figure, read by :meth:`Device.query`: its name in the table -> raw value or reason.
+
+        The table is :data:`devicemanager.model.figures.FIGURES`. Raw values are in the units of readings, and
+        checked by the caller. A figure that is left out is ``unsupported``.
+        """
+        ...
+
+    def health(self, device: "Device") -> Health:
+        """The health checks of a device whose figures were read in this tick."""
+        ...
+
+
+class DeviceLostError(Exception):
+    """A device answers nothing worth asking for any more, this tick.
+
+    Attributes:
+        code: The library's, that says so.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Device:
+    """What is remembered of the device behind one index of the library's order.
+
+    An index is not an identity: everything but the strikes is of the device that the handle led to, and goes with
+    it.
+
+    Attributes:
+        identity: What the library said of this handle; nothing without a handle.
+        handle: The library's; None until looked up, and again after a loss.
+        strikes: Ticks in a row with nothing but ambiguous codes.
+        codes: What failed in this tick, the identity aside, in order: what was asked and the code.
+        failures: Of the queries, in this tick and those before.
+        kept: The maker's own notes on this device; emptied as soon as it is, or may be, another one.
+    """
+
+    def __init__(self, index: int, library: VendorLibrary) -> None:
+        self.index = index
+        self.identity = Card(index)
+        self.handle: Any = None
+        self.strikes = 0
+        self.failures = QueryFailures(library.codes)
+        self._library = library
+        self._forget()
+        self.begin(0)
+
+    def begin(self, tick: int) -> None:
+        """A tick begins; ticks are numbered."""
+        self._tick = tick
+        self.codes: list[tuple[str, int]] = []
+        self.failures.begin()
+
+    def drop_handle(self) -> None:
+        """The next tick looks the device up again, and whatever it finds says anew who it is."""
+        handle, self.handle = self.handle, None
+        self.identity = Card(self.index)
+        self._forget()
+        if handle is not None:
+            try:
+                self._library.release(handle)
+            except Exception as error:
+                if self._library.code_of(error) is None:
+                    raise
+
+    def _forget(self) -> None:
+        """Believe nothing of what was learned by asking: this is, or may be, another device."""
+        self.kept: dict[str, Any] = {}
+        self._refused: dict[tuple[str, int], int] = {}  # a call -> the tick in which it is made again
+        self._preferred: dict[str, int] = {}  # a query whose first call has answered -> its failures since
+        self.failures.forget()
+
+    def identify(self) -> Card:
+        """Who this handle leads to, as the library says in this tick.
+
+        The UUID is read at every tick, because a library may lead a handle that was kept to another device. While
+        it cannot be read, nothing that was read earlier is believed either.
+
+        Raises:
+            DeviceLostError: The device is lost.
+        """
+        uuid = _text(self._attempt(self._library.uuid)[0])
+        before = self.identity
+        same = before if uuid is not None and uuid == before.id else Card(self.index, uuid)
+        self.identity = same  # also of a device that is lost before it has said the rest
+        name = same.name or _text(self._attempt(self._library.name)[0])
+        address = same.pci_bus_id or _address(self._attempt(self._library.pci_address)[0])
+        self.identity = Card(self.index, uuid, name, address)
+        if (uuid, address) != (before.id, before.pci_bus_id):
+            self._forget()
+        return self.identity
+
+    def query(self, name: str, *calls: Call, keep: bool = False) -> Any:
+        """What the first of several calls that answers returns, or the reason for having nothing.
+
+        A query that fails, and keeps failing, makes the device unhealthy.
+
+        Args:
+            name: For people and for what is remembered.
+            calls: In order of preference. Any failure leads to the next, and so does None.
+            keep: The calls differ in meaning, so they must not alternate: once the first has answered, another is
+                taken only when the first keeps failing, and left again when it answers.
+
+        Raises:
+            DeviceLostError: The device is lost.
+        """
+        reason, failed_with = Reason.UNSUPPORTED, None
+        for position, call in enumerate(calls):
+            answer, code = self._call(name, position, call)
+            if answer is None:
+                continue
+            if not isinstance(answer, Reason):
+                self.failures.record(name, None)
+                if keep and position == 0:
+                    self._preferred[name] = 0
+                return answer
+            waits = position == 0 and self._waits_for_preferred(name)
+            if waits or answer is not Reason.UNSUPPORTED:
+                reason, failed_with = answer, code
+            if waits:
+                break
+        self.failures.record(name, failed_with)
+        return reason
+
+    def excuse(self, name: str, reason: Reason) -> Reason:
+        """A query gave nothing for a reason that the maker knows better: it has not failed. Returns the reason."""
+        self.failures.record(name, None)
+        return reason
+
+    def ask(self, name: str, call: Call) -> Any:
+        """What one call returns, or the reason for having nothing. Its failures do not count as the device's.
+
+        Raises:
+            DeviceLostError: The device is lost.
+        """
+        return self._call(name, 0, call)[0]
+
+    def _waits_for_preferred(self, name: str) -> bool:
+        """Whether the first call of a query, which just failed, answered so recently that it is waited for."""
+        if name not in self._preferred:
+            return False
+        self._preferred[name] += 1
+        return self._preferred[name] < KEPT_FAILURES
+
+    def _call(self, name: str, position: int, call: Call) -> tuple[Any, int | None]:
+        """As :meth:`_attempt`, except for a call that is remembered as not supported."""
+        key = (name, position)
+        if self._tick < self._refused.get(key, 0):
+            return Reason.UNSUPPORTED, None
+        answer, code = self._attempt(call)
+        if code is not None:
+            self.codes.append((name, code))
+        if answer is Reason.UNSUPPORTED:
+            self._refused[key] = self._tick + UNSUPPORTED_TICKS
+        return answer, code
+
+    def _attempt(self, call: Call) -> tuple[Any, int | None]:
+        """What a call returns, or the reason for having nothing and the code that says so."""
+        try:
+            return call(self.handle), None
+        except UnicodeDecodeError:
+            return Reason.INVALID_DATA, None
+        except Exception as error:
+            code = self._library.code_of(error)
+            if code is None and isinstance(error, AttributeError | TypeError):
+                return Reason.UNSUPPORTED, None
+            if code is None:
+                raise
+        fault = self._library.codes.fault(code)
+        if fault is Fault.LOST:
+            raise DeviceLostError(code)
+        if fault is Fault.DEGRADED:
+            self.failures.degraded(code)
+        return self._library.codes.reason(code), code
+
+
+def _text(answer: Any) -> str | None:
+    """Some bindings answer with bytes."""
+    if isinstance(answer, bytes):
+        try:
+            answer = answer.decode()
+        except UnicodeDecodeError:
+            return None
+    return answer if isinstance(answer, str) and not isinstance(answer, Reason) and answer.strip() else None
+
+
+def _address(answer: Any) -> str | None:
+    address = _text(answer)
+    return normalise(address) if address else None

@@ -1,0 +1,1 @@
+"""Instances: the existing operator's custom resource."""

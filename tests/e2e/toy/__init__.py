@@ -1,0 +1,1 @@
+"""A kind of workload for a test: a folder that is copied into a copy of the product."""
