@@ -76,6 +76,8 @@ class TestDevices:
             "cores": 11,
             "temperature": 41,
             "power": 101_000,
+            "powerLimit": "unsupported",
+            "clockReductionReasons": "unsupported",
             "unhealthy": None,
             "unread": {},
         }

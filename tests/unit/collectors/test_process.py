@@ -393,7 +393,7 @@ class TestPartitions:
         lines = lines_of(Partitioned(Card(0, "P-1", profile="broken"), Card(0, "P-2")))
         readings = [line["reading"] for line in lines if "reading" in line]
         assert [reading["memory"] for reading in readings if isinstance(reading, dict)] == [
-            *(8, "transient_driver_error", 4)
+            *(80 << 30, "transient_driver_error", 4)
         ]
         assert "ZeroDivisionError" in capfd.readouterr().err
 

@@ -192,7 +192,11 @@ def test_partitions_of_a_card() -> None:
     first, second = parsed(text).cards[0].partitions
     assert (first.id, first.profile, first.memory_mib) == ("SIM-0-P0", "2g.20gb", 19968)
     assert first.load == Load("constant", 5, 30)
-    assert (second.id, second.profile, second.absent) == ("SIM-mine", "1g.10gb", {"cores": Reason.UNSUPPORTED})
+    assert (second.id, second.profile, second.absent) == (
+        "SIM-mine",
+        "1g.10gb",
+        {"compute_utilization": Reason.UNSUPPORTED},
+    )
     assert second.hang is not None
     assert parsed(text).cards[1].partitions == ()
 
