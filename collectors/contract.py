@@ -5,7 +5,7 @@ any moment; whoever started it copes. It imports its vendor library inside :meth
 level.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Protocol, runtime_checkable
 
 from devicemanager.errors import CollectorError
@@ -81,4 +81,19 @@ class Collector(Protocol):
 
     def close(self) -> None:
         """Give everything back. Called at most once, never after a hang."""
+        ...
+
+
+@runtime_checkable
+class PartitionCollector(Collector, Protocol):
+    """A collector whose cards may be partitioned. Each partition is announced, and read with :meth:`read`."""
+
+    def partitions(self, card: Card) -> Iterable[Card]:
+        """The partitions of a card that has just been read and said who it is: ``id`` and ``profile`` of each.
+
+        May touch the card, which is still announced.
+
+        Raises:
+            devicemanager.errors.CollectorError: They cannot be told now; those known stay listed, without figures.
+        """
         ...

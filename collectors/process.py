@@ -1,33 +1,35 @@
 """``python -m collectors NAME``: the only process in which vendor code runs.
 
-It samples for ever and writes the lines of :mod:`collectors.lines` to a private descriptor. Whoever started it
-reads them, and kills it when a call does not come back; nothing in here guards against a hang. It must stay small,
-because it is started anew after each kill: no asyncio, no aiohttp, no pydantic, no vendor library before
-``open()``.
+It samples for ever and writes the lines of :mod:`devicemanager.wire.collector_lines` to a private descriptor.
+Whoever started it reads them, and kills it when a call does not come back; nothing in here guards against a hang.
+It must stay small, because it is started anew after each kill: no asyncio, no aiohttp, no pydantic, no vendor
+library before ``open()``.
 
 Without ``--fd`` the lines go to standard output, and ``--once`` prints one sample for a person.
 """
 
-import argparse
 import ctypes
 import os
 import select
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, NoReturn
 
-from collectors import lines, registry, text
-from collectors.contract import EXIT_CODES, Collector, DriverSuspectedError
+from collectors import registry, text
+from collectors.arguments import parser
+from collectors.contract import EXIT_CODES, Collector, DriverSuspectedError, PartitionCollector
 from collectors.pacing import next_due_s
 from devicemanager import streams
 from devicemanager.errors import CollectorError, SettingsError, excerpt
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
-from devicemanager.rules.duration import parse_duration
-from devicemanager.rules.plausibility import CARDS_LIMIT
+from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
+from devicemanager.rules.selection import Selection
+from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Read, encode
 
 EXIT_USAGE: Final = 2
 _PR_SET_PDEATHSIG: Final = 1
@@ -36,23 +38,6 @@ _STDERR: Final = 2
 
 Emit = Callable[[bytes], None]
 """Takes whole lines; returns when they are out of this process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which cards to touch. A card's key is ``index:<n>``, or its id once this process has read it.
-
-    Attributes:
-        only: When not empty, no other card is touched.
-        skip: Never touched; wins over ``only``.
-    """
-
-    only: frozenset[str] = frozenset()
-    skip: frozenset[str] = frozenset()
-
-    def __contains__(self, card: Card) -> bool:
-        keys = {f"index:{card.index}", card.id}
-        return keys.isdisjoint(self.skip) and not (self.only and keys.isdisjoint(self.only))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     streams.open_missing()
     streams.replace_what_cannot_be_encoded()
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         channel = _private_channel(options.fd)
     except OSError as error:
@@ -82,13 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         while rest:
             rest = rest[os.write(channel, rest) :]
 
-    selection = Selection(frozenset(options.only), frozenset(options.skip))
+    selection = Selection(frozenset(options.only), frozenset(options.skip), dict(options.assume))
     for_a_person = options.once and options.fd is None
     try:
         collector.open()
         if for_a_person:
-            readings = _readings(collector, _counted(collector), selection, announce=lambda _: None)
-            said = text.describe(list(readings), library=getattr(collector, "library", None))
+            reads = _reads(collector, _counted(collector), selection, announce=lambda _: None)
+            readings = [read.reading for read in reads]
+            said = text.describe(readings, library=getattr(collector, "library", None))
             emit(said.encode(sys.stdout.encoding, "replace"))
         else:
             emit(_hello(options.name, collector))
@@ -98,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except CollectorError as error:
         return _report(error, emit, for_a_person=for_a_person)
-    except Exception as error:  # noqa: BLE001 - the top of the process: a broken collector is a verdict
+    except Exception as error:  # noqa: BLE001 - the top of the process: a broken collector is a state
         _print_traceback()
         detail = f"the collector raised {type(error).__name__}: {excerpt(str(error))}"
         return _report(CollectorError(CollectorState.FAILED, detail), emit, for_a_person=for_a_person)
@@ -109,19 +95,20 @@ def _hello(name: str, collector: Collector) -> bytes:
     library, fault = getattr(collector, "library", None), getattr(collector, "library_fault", None)
     if fault:
         print(f"collectors: {library}: {fault}", file=sys.stderr)
-    return lines.hello(name, os.getpid(), library=library, fault=fault)
+    return encode(Hello(name, library, fault))
 
 
 def sample(collector: Collector, selection: Selection, emit: Emit) -> None:
-    """One round over all cards: announced, read, written, closed.
+    """One sample of all devices: announced, read, written, closed.
 
-    A card's reading and the announcement of the next one leave in one write: that halves how often the reader
+    A device's reading and the announcement of the next one leave in one write: that halves how often the reader
     wakes.
 
     Raises:
         CollectorError: There is no card, or the driver as a whole went away. What was read until then is written.
     """
-    pending = lines.begin(time.monotonic(), time.time())  # noqa: TID251 - no decision here: both are told as they are
+    wall = datetime.now(UTC)  # no decision here: both clocks are told as they are
+    pending = encode(Begin(time.monotonic(), wall))
     try:
         cards = _counted(collector)
     except CollectorError:
@@ -129,11 +116,11 @@ def sample(collector: Collector, selection: Selection, emit: Emit) -> None:
         raise
 
     def announce(card: Card) -> None:
-        emit(pending + lines.announcement(card))
+        emit(pending + encode(Announced(card)))
 
-    for reading in _readings(collector, cards, selection, announce):
-        pending = lines.reading(reading)
-    emit(pending + lines.end(len(cards)))
+    for read in _reads(collector, cards, selection, announce):
+        pending = encode(read)
+    emit(pending + encode(End(len(cards))))
 
 
 def _sample_for_ever(collector: Collector, selection: Selection, emit: Emit, period_s: float | None) -> None:
@@ -147,32 +134,32 @@ def _sample_for_ever(collector: Collector, selection: Selection, emit: Emit, per
         time.sleep(max(0.0, due_s - now_s))
 
 
-def _readings(
+def _reads(
     collector: Collector, cards: Iterable[Card], selection: Selection, announce: Callable[[Card], None]
-) -> Iterator[Reading]:
-    """The selected cards, each announced and then read.
+) -> Iterator[Read]:
+    """The selected cards and their selected partitions, each announced and then read.
 
     Raises:
-        CollectorError: The driver as a whole went away: some cards said so, none gave a figure, and the others are
-            lost. The order of the cards does not matter.
+        CollectorError: The driver as a whole went away: some cards said so, no device gave a figure, and the other
+            cards are lost. The order of the cards does not matter.
     """
     gone: CollectorError | None = None
     refuted = False
     for card in cards:
-        if card in selection:
-            announce(card)
-            try:
-                reading = _read(collector, card)
-            except DriverSuspectedError as error:
-                gone, reading = gone or error, error.reading
-            except CollectorError as error:
-                gone = gone or error
-                refused = error.state is CollectorState.NO_PERMISSION
-                reason = Reason.PERMISSION if refused else Reason.TRANSIENT_DRIVER_ERROR
-                reading = Reading.unreadable(card, reason, error.detail)
-            else:
-                refuted = refuted or reading.answered or set(reading.figures.reasons) != {Reason.LOST}
-            yield reading
+        if card not in selection:
+            continue
+        announce(card)
+        reading, error = _read(collector, card)
+        partitions = _partitions(collector, reading)  # still announced: to find them touches the card
+        gone = gone or error
+        refuted = refuted or (error is None and (reading.answered or set(reading.figures.reasons) != {Reason.LOST}))
+        yield Read(reading, partitions)
+        for partition in partitions or ():
+            if partition in selection:
+                announce(partition)
+                reading, _ = _read(collector, partition)
+                refuted = refuted or reading.answered
+                yield Read(reading)
     if gone is not None and not refuted:
         raise gone
 
@@ -186,15 +173,44 @@ def _counted(collector: Collector) -> tuple[Card, ...]:
     return cards
 
 
-def _read(collector: Collector, card: Card) -> Reading:
+def _read(collector: Collector, device: Card) -> tuple[Reading, CollectorError | None]:
+    """One device's reading, and what it suspects of the driver as a whole."""
     try:
-        return collector.read(card)
-    except CollectorError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the border of one card: its fault costs no other card its figures
+        return collector.read(device), None
+    except DriverSuspectedError as error:
+        return error.reading, error
+    except CollectorError as error:
+        refused = error.state is CollectorState.NO_PERMISSION
+        reason = Reason.PERMISSION if refused else Reason.TRANSIENT_DRIVER_ERROR
+        return Reading.unreadable(device, reason, error.detail), error
+    except Exception as error:  # noqa: BLE001 - the border of one device: its fault costs no other its figures
         _print_traceback()
         what = f"the collector raised {type(error).__name__}"
-        return Reading.unreadable(card, Reason.TRANSIENT_DRIVER_ERROR, what)
+        return Reading.unreadable(device, Reason.TRANSIENT_DRIVER_ERROR, what), None
+
+
+def _partitions(collector: Collector, reading: Reading) -> tuple[Card, ...] | None:
+    """All partitions of a card that was just read; None if that cannot be told."""
+    card = reading.card
+    failed = reading.unhealthy_reason is not None and not reading.answered
+    if not isinstance(collector, PartitionCollector) or card.id is None or failed:
+        return None
+    try:
+        found = list(islice(collector.partitions(card), PARTITIONS_LIMIT + 1))
+    except CollectorError as error:
+        print(f"collectors: partitions of {card.id}: {error}", file=sys.stderr)
+        return None
+    except Exception:  # noqa: BLE001 - as for a device
+        _print_traceback()
+        return None
+    if len(found) > PARTITIONS_LIMIT:
+        return None
+    times = Counter(one.id for one in found)  # without an id, or with one of two, a partition cannot be addressed
+    return tuple(
+        Card(card.index, one.id, parent=card.id, profile=one.profile)
+        for one in found
+        if one.id is not None and times[one.id] == 1
+    )
 
 
 def _print_traceback() -> None:
@@ -208,7 +224,7 @@ def _report(error: CollectorError, emit: Emit, *, for_a_person: bool) -> int:
         print(f"collectors: {error}", file=sys.stderr)
     else:
         try:
-            emit(lines.failed(error))
+            emit(encode(Failed(error.state, error.detail)))
         except BrokenPipeError:
             return 0
     return EXIT_CODES.get(error.state, EXIT_CODES[CollectorState.FAILED])
@@ -249,36 +265,3 @@ def _end_with_parent(channel: int, *, started_by_supervisor: bool) -> None:
 
 def _leave() -> NoReturn:
     os._exit(0)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m collectors",
-        description="Sample one manufacturer's accelerators and write one JSON line a card.",
-    )
-    parser.add_argument("name", metavar="NAME", help="manufacturer, as devicemanager serve --manufacturer takes it")
-    parser.add_argument("--period", type=_period_s, default=15.0, help="between samples, 15s or in seconds (15s)")
-    parser.add_argument("--once", action="store_true", help="one sample; without --fd, printed for a person")
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="ID", help="touch this card alone: index:<n>"
-    )
-    parser.add_argument(
-        "--skip", action="append", default=[], metavar="ID", help="never touch this card: index:<n>"
-    )
-    parser.add_argument("--fd", type=int, help="descriptor to write to, inherited (standard output)")
-    parser.add_argument("--scenario", metavar="FILE", help="what simulated cards do: docs/simulated.md")
-    return parser
-
-
-def _period_s(written: str) -> float:
-    """Any period above 0: benches and tests go far below what the settings of the device manager allow."""
-    try:
-        period_s = float(written)
-    except ValueError:
-        try:
-            period_s = parse_duration(written)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-    if not 0 < period_s <= 86_400:
-        raise argparse.ArgumentTypeError("must be above 0 and at most a day")
-    return period_s

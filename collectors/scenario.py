@@ -1,23 +1,23 @@
-"""What simulated cards do: the scenario file, read into values that a time can be asked of.
+"""The scenario file, read into what simulated cards do (:mod:`collectors.scenario_values`).
 
-The format is documented in ``docs/simulated.md``. Everything here is pure but :func:`read_scenario`. Time is the
-machine's wall clock, so that a scenario goes on where it was when the collector process is started anew, and so
-that several nodes with the same file move together.
+The format is documented in ``docs/simulated.md``. Everything here is pure but :func:`read_scenario`.
 """
 
-import math
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from collectors.scenario_table import Table
+from collectors.scenario_values import SAYS_SO, SPANS, Load, Scenario, SimulatedCard, Span, Window
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import CollectorState, Reason
-from devicemanager.model.figures import BY_NAME, FIGURES
-from devicemanager.rules.plausibility import CARDS_LIMIT
+from devicemanager.model.figures import BY_NAME, FIGURES, FigureSpec, Scope
+from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.rules.units import on_wire
+
+_PARTITION_FIGURES: Final = tuple(spec for spec in FIGURES if spec.scope is Scope.SHARE)
+"""Figures that a partition has of its own."""
 
 _FAILURES: Final = (
     CollectorState.LIBRARY_MISSING,
@@ -27,118 +27,6 @@ _FAILURES: Final = (
     CollectorState.FAILED,
 )
 """States that a library itself can be in. No cards at all is ``count = 0``."""
-
-_SAYS_SO: Final = "the scenario says so"
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """When something is the case: ``length_s`` seconds from ``at_s`` on, in every ``every_s`` seconds of the clock.
-
-    Without ``every_s`` it is always the case.
-    """
-
-    every_s: float = 0.0
-    at_s: float = 0.0
-    length_s: float = 0.0
-
-    def covers(self, now_s: float) -> bool:
-        """Whether it is the case at this time, in seconds since 1970."""
-        if not self.every_s:
-            return True
-        return (now_s - self.at_s) % self.every_s < self.length_s
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """How busy a card is over time, in percent.
-
-    Attributes:
-        shape: ``constant`` (always ``high``), ``sine``, ``square``, ``sawtooth``.
-        low: Least percent, 0..100.
-        high: Greatest percent, 0..100.
-        period_s: Length of one cycle.
-    """
-
-    shape: str = "sine"
-    low: float = 5.0
-    high: float = 95.0
-    period_s: float = 300.0
-
-    def at(self, now_s: float, phase: float) -> float:
-        """Percent busy at this time; ``phase`` (0..1) sets cards apart so that they do not move in step."""
-        turn = (now_s / self.period_s + phase) % 1.0
-        match self.shape:
-            case "constant":
-                part = 1.0
-            case "square":
-                part = 1.0 if turn < 0.5 else 0.0
-            case "sawtooth":
-                part = turn
-            case _:
-                ripple = 0.1 * math.sin(2 * math.pi * (now_s / (self.period_s / 7.3) + phase))
-                part = 0.5 + 0.4 * math.sin(2 * math.pi * turn) + ripple
-        return self.low + (self.high - self.low) * part
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Where a figure lies with nothing to do, and under full load."""
-
-    idle: float
-    full: float
-
-    def at(self, load_percent: float) -> float:
-        """The value at this load."""
-        return self.idle + (self.full - self.idle) * load_percent / 100
-
-
-SPANS: Final[Mapping[str, tuple[str, Span]]] = {
-    "temperature": ("temperature_celsius", Span(32, 74)),
-    "power_usage": ("power_watts", Span(65, 640)),
-    "power_limit": ("power_limit_watts", Span(700, 700)),
-}
-"""Figure that follows the load -> its key in the file, and between what it lies; in the unit of the snapshot."""
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedCard:
-    """One card of a scenario. Units are in the names; faults and windows as the file gives them.
-
-    Attributes:
-        spans: By name of the figure, in the unit of the snapshot.
-        absent: Name of the figure -> reason.
-        clock_reduction_reasons: Why the clocks are lower while ``clock_reduction`` covers the time.
-    """
-
-    id: str
-    name: str = "Simulated Accelerator 80GB"
-    memory_mib: int = 81_920
-    memory_used_percent: Span = Span(2, 90)
-    spans: Mapping[str, Span] = field(default_factory=lambda: {name: span for name, (_, span) in SPANS.items()})
-    load: Load = Load()
-    absent: Mapping[str, Reason] = field(default_factory=dict)
-    lost: Window | None = None
-    hang: Window | None = None
-    unhealthy: Window | None = None
-    unhealthy_reason: str = _SAYS_SO
-    clock_reduction: Window | None = None
-    clock_reduction_reasons: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """All that simulated cards of one manufacturer do.
-
-    Attributes:
-        cards: In index order; may be empty.
-        failure: The verdict on the library as a whole while ``failing`` covers the time.
-    """
-
-    cards: tuple[SimulatedCard, ...]
-    failure: CollectorState | None = None
-    failure_detail: str = _SAYS_SO
-    failing: Window = Window()
 
 
 class ScenarioError(CollectorError):
@@ -186,7 +74,7 @@ def parse_scenario(document: Mapping[str, Any], manufacturer: str) -> Scenario:
     scenario = Scenario(
         cards,
         failure=failing.word("state", _FAILURES, CollectorState.FAILED) if top.has("fail") else None,
-        failure_detail=failing.text("detail", _SAYS_SO),
+        failure_detail=failing.text("detail", SAYS_SO),
         failing=_window(failing),
     )
     failing.finish()
@@ -214,17 +102,19 @@ def _cards(top: Table, manufacturer: str) -> tuple[SimulatedCard, ...]:
     )
     if len({card.id for card in cards}) != len(cards):
         top.problems.append("two cards have the same id")
+    partitions = [partition for card in cards for partition in card.partitions]
+    if len({partition.id for partition in partitions}) != len(partitions):
+        top.problems.append("two partitions have the same id")
+    if len(partitions) > PARTITIONS_LIMIT:
+        top.problems.append(f"there are more than {PARTITIONS_LIMIT} partitions")
     return cards
 
 
 def _card(table: Table, manufacturer: str, index: int) -> SimulatedCard:
     suffix = manufacturer.partition("-")[2]
-    identity = table.text("id", f"SIM-{suffix}-{index}" if suffix else f"SIM-{index}")
-    if not identity.startswith("SIM-"):
-        table.problem("id", "must begin with SIM-, so that nobody takes the card for a real one")
+    identity = _identity(table, f"SIM-{suffix}-{index}" if suffix else f"SIM-{index}")
     table.integer("index", index, 0, CARDS_LIMIT - 1)
     absent, unhealthy, clocks = (table.child(key) for key in ("absent", "unhealthy", "clock_reduction"))
-    measured = {spec.line_key: spec for spec in FIGURES if spec.line_key is not None}
     default = SimulatedCard(identity)
     card = SimulatedCard(
         id=identity,
@@ -236,21 +126,51 @@ def _card(table: Table, manufacturer: str, index: int) -> SimulatedCard:
             for name, (key, span) in SPANS.items()
         },
         load=_load(table.child("load"), default.load),
-        absent={
-            spec.name: absent.word(key, tuple(Reason), Reason.UNSUPPORTED)
-            for key, spec in measured.items()
-            if absent.has(key)
-        },
+        absent=_absent(absent, FIGURES),
         lost=_window_of(table, "lost"),
         hang=_window_of(table, "hang"),
         unhealthy=_window(unhealthy) if table.has("unhealthy") else None,
-        unhealthy_reason=unhealthy.text("reason", _SAYS_SO),
+        unhealthy_reason=unhealthy.text("reason", SAYS_SO),
         clock_reduction=_window(clocks) if table.has("clock_reduction") else None,
         clock_reduction_reasons=clocks.names("reasons"),
+        partitions=tuple(
+            _partition(own, f"{identity}-P{place}") for place, own in enumerate(table.children("partitions"))
+        ),
     )
     for part in (absent, unhealthy, clocks, table):
         part.finish()
     return card
+
+
+def _partition(table: Table, default_id: str) -> SimulatedCard:
+    default = SimulatedCard(_identity(table, default_id))
+    absent = table.child("absent")
+    partition = SimulatedCard(
+        id=default.id,
+        memory_mib=table.integer("memory_mib", 9_856, 1, 1 << 30),
+        memory_used_percent=_span(table.child("memory_used_percent"), default.memory_used_percent, 100),
+        load=_load(table.child("load"), default.load),
+        absent=_absent(absent, _PARTITION_FIGURES),
+        lost=_window_of(table, "lost"),
+        hang=_window_of(table, "hang"),
+        profile=table.text("profile", "1g.10gb"),
+    )
+    for part in (absent, table):
+        part.finish()
+    return partition
+
+
+def _identity(table: Table, default: str) -> str:
+    identity = table.text("id", default)
+    if not identity.startswith("SIM-"):
+        table.problem("id", "must begin with SIM-, so that nobody takes the card for a real one")
+    return identity
+
+
+def _absent(table: Table, figures: Iterable[FigureSpec]) -> dict[str, Reason]:
+    """By name of the figure; the table spells them as on the collector's lines."""
+    keys = ((spec.name, spec.line_key) for spec in figures if spec.line_key is not None)
+    return {name: table.word(key, tuple(Reason), Reason.UNSUPPORTED) for name, key in keys if table.has(key)}
 
 
 def _load(table: Table, default: Load) -> Load:

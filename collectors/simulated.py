@@ -11,15 +11,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from collectors.scenario import Scenario, SimulatedCard, default_scenario, read_scenario
+from collectors.scenario import default_scenario, read_scenario
+from collectors.scenario_values import Scenario, SimulatedCard
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, Reading, Reason
-from devicemanager.model.figures import BY_NAME
+from devicemanager.model.figures import BY_NAME, FIGURES, Scope
 from devicemanager.rules import plausibility
 
 _BYTES_PER_MIB: Final = 1 << 20
 _GOLDEN: Final = 0.618034
 """Successive multiples of it, modulo 1, spread evenly: neighbouring cards are never in step."""
+
+_REPORTED_ON_PRIMARY: Final = {
+    spec.name: Reason.REPORTED_ON_PRIMARY for spec in FIGURES if spec.scope is Scope.BOARD
+}
+"""Of a partition."""
 
 
 def _wall_clock_s() -> float:
@@ -70,13 +76,25 @@ class SimulatedCollector:
 
     def read(self, card: Card) -> Reading:
         now_s = self._now_s()
-        simulated = self._scenario.cards[card.index]
+        simulated = self._simulated(card)
         if simulated.hang and simulated.hang.covers(now_s):
             self._hang()
         if simulated.lost and simulated.lost.covers(now_s):
             return Reading.unreadable(card, Reason.LOST, "lost: the scenario says so")
+        if card.parent is not None:
+            return _partition_reading(card, simulated, now_s)
         self._names[card.index] = simulated
         return _reading(card.index, simulated, now_s)
+
+    def partitions(self, card: Card) -> Iterator[Card]:
+        for one in self._scenario.cards[card.index].partitions:
+            yield Card(card.index, one.id, parent=card.id, profile=one.profile)
+
+    def _simulated(self, device: Card) -> SimulatedCard:
+        card = self._scenario.cards[device.index]
+        if device.parent is None:
+            return card
+        return next(one for one in card.partitions if one.id == device.id)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -98,6 +116,19 @@ class SimulatedCollector:
             raise CollectorError(scenario.failure, scenario.failure_detail)
 
 
+def _partition_reading(device: Card, simulated: SimulatedCard, now_s: float) -> Reading:
+    """A partition's own figures; temperature and power are the card's."""
+    load = simulated.load.at(now_s, sum(map(ord, simulated.id)) * _GOLDEN % 1.0)
+    total = simulated.memory_mib * _BYTES_PER_MIB
+
+    values: dict[str, object] = {
+        "memory_total": total,
+        "memory_used": int(total * simulated.memory_used_percent.at(load) / 100),
+        "compute_utilization": int(load),
+    }
+    return Reading(device, plausibility.reading({**_REPORTED_ON_PRIMARY, **values, **simulated.absent}))
+
+
 def _reading(index: int, card: SimulatedCard, now_s: float) -> Reading:
     load = card.load.at(now_s, index * _GOLDEN % 1.0)
     unhealthy = card.unhealthy is not None and card.unhealthy.covers(now_s)
@@ -110,6 +141,8 @@ def _reading(index: int, card: SimulatedCard, now_s: float) -> Reading:
     }
     for name, span in card.spans.items():
         values[name] = int(span.at(load) * BY_NAME[name].quantity.wire_divisor)
+    if card.partitions:
+        values["compute_utilization"] = Reason.PARTITIONED
     return Reading(
         Card(index, card.id, card.name),
         plausibility.reading({**values, **card.absent}),

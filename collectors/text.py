@@ -22,7 +22,9 @@ def describe(readings: Sequence[Reading], *, library: str | None = None) -> str:
 
 def _block(reading: Reading) -> str:
     card = reading.card
-    identity = (card.id or "id not read", card.name or "name not read", card.pci_bus_id)
+    identity: tuple[str | None, ...] = (card.id or "id not read", card.name or "name not read", card.pci_bus_id)
+    if card.parent is not None:
+        identity = (card.id, f"partition of {card.parent}", card.profile)
     values = published(reading.figures)
     used, total = (_value(spec, values) for spec in (BY_NAME["memory_used"], BY_NAME["memory_total"]))
     others = (spec for spec in FIGURES if not spec.name.startswith("memory_"))

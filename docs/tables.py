@@ -11,7 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Final
 
-from collectors.scenario import SPANS
+from collectors.scenario_values import SPANS
 from devicemanager.cli import COMMANDS
 from devicemanager.model.figures import FIGURES, FigureSpec, unit_text
 from devicemanager.settings.flags import Setting, Settings, settings_of

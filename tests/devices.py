@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from devicemanager.model.accelerator import Card, Reading, Reason
-from devicemanager.model.figures import DeviceFigure, Figures
+from devicemanager.model.figures import FIGURES, DeviceFigure, Figures, Scope
 from devicemanager.rules import plausibility
 
 READ: Final[Mapping[str, DeviceFigure]] = {
@@ -39,6 +39,12 @@ def reading(
 ) -> Reading:
     """One card's reading."""
     return Reading(card, figures(**changes), unhealthy_reason, unread_checks or {})
+
+
+def partition(card: Card, **changes: DeviceFigure) -> Reading:
+    """A partition's reading: what only its card has is not there."""
+    board = {spec.name: Reason.REPORTED_ON_PRIMARY for spec in FIGURES if spec.scope is Scope.BOARD}
+    return Reading(card, figures(**{**board, **changes}))
 
 
 def figures(**changes: DeviceFigure) -> Figures:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from devicemanager.model.figures import Figure as Figure
 from devicemanager.model.figures import Figures
@@ -27,37 +28,107 @@ class CollectorState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """Who a card is.
+class DeviceKey:
+    """What a device is addressed by: its index until it is identified, then its id; a partition by parent and id.
+
+    As text: ``index:3``, ``GPU-…``, ``GPU-…/MIG-…``, with ``%``, ``/`` and ``:`` of an id percent-encoded.
 
     Attributes:
-        index: The library's enumeration order, from 0. An order, never an identity.
-        id: The vendor's UUID, exactly as the library spells it; None while it could not be read.
-        name: The product name; None while it could not be read.
-        pci_bus_id: ``dddd:bb:dd.f`` in lower case; None where the library does not say.
+        index: Place in the library's order, only of a card whose id is not known.
+        id: The vendor's id; None for a card that is not identified.
+        parent: Id of the card that a partition is on; None for a card.
+    """
+
+    index: int | None = None
+    id: str | None = None
+    parent: str | None = None
+
+    @property
+    def text(self) -> str:
+        """As it is spelled on a command line."""
+        if self.id is None:
+            return f"index:{self.index}"
+        return "/".join(_quoted(part) for part in (self.parent, self.id) if part is not None)
+
+    @classmethod
+    def parse(cls, text: str) -> "DeviceKey":
+        """The key that a text spells.
+
+        Raises:
+            ValueError: It spells none.
+        """
+        kind, colon, index = text.partition(":")
+        if colon:
+            if kind != "index" or not (index.isascii() and index.isdigit()):
+                raise ValueError("must be index:<n>, <id>, or <id of the card>/<id of the partition>")
+            return cls(index=int(index))
+        first, slash, second = text.partition("/")
+        if not first or bool(slash) != bool(second) or "/" in second:
+            raise ValueError("must be index:<n>, <id>, or <id of the card>/<id of the partition>")
+        if slash:
+            return cls(id=_unquoted(second), parent=_unquoted(first))
+        return cls(id=_unquoted(first))
+
+
+_QUOTES: Final = (("%", "%25"), ("/", "%2F"), (":", "%3A"))
+
+
+def _quoted(text: str) -> str:
+    for plain, quoted in _QUOTES:
+        text = text.replace(plain, quoted)
+    return text
+
+
+def _unquoted(text: str) -> str:
+    for plain, quoted in reversed(_QUOTES):
+        text = text.replace(quoted, plain)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Who a device is: a card, or a partition of one.
+
+    Attributes:
+        index: The library's enumeration order, from 0; of a partition, its card's. An order, never an identity.
+        id: The vendor's UUID, exactly as the library spells it; None while it could not be read, and never for a
+            partition.
+        name: The product name; None while it could not be read, and for a partition.
+        pci_bus_id: ``dddd:bb:dd.f`` in lower case; None where the library does not say, and for a partition.
+        parent: Id of the card that a partition is on; None for a card.
+        profile: How a partition was cut, in the vendor's words (``1g.10gb``); None for a card, or if not known.
     """
 
     index: int
     id: str | None = None
     name: str | None = None
     pci_bus_id: str | None = None
+    parent: str | None = None
+    profile: str | None = None
+
+    @property
+    def key(self) -> DeviceKey:
+        """What this device is addressed by, as far as it is known."""
+        return DeviceKey(index=self.index) if self.id is None else DeviceKey(id=self.id, parent=self.parent)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One card, read once.
+    """One device, read once.
 
     Attributes:
         card: Whose figures these are.
         figures: In the units of readings; what the collector does not read is absent ``not_reported``.
         unhealthy_reason: One line naming the check that says the card is unhealthy; None when no check says so.
         unread_checks: Health checks that could not be read: name of the check -> reason.
+        partitions: Of a card in a published sample: one reading for each of its partitions. Empty otherwise.
     """
 
     card: Card
     figures: Figures
     unhealthy_reason: str | None = None
     unread_checks: Mapping[str, Reason] = field(default_factory=dict)
+    partitions: tuple["Reading", ...] = ()
 
     @property
     def answered(self) -> bool:

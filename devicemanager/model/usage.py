@@ -138,6 +138,7 @@ class PeerSnapshot:
         slice_devices: The cards those shares were looked for on, by manufacturer.
         slices_reason: Why ``slices`` is None: ``version_skew`` or ``invalid_data`` where there is a section that
             cannot be used, else ``unsupported``; None where ``slices`` is not None, or nobody asked.
+        partitions: Partitions that are listed on their cards, by manufacturer; of no pod.
     """
 
     timestamp: datetime | None
@@ -149,6 +150,7 @@ class PeerSnapshot:
     slices: Mapping[str, tuple[SliceUsage, ...]] | None = None
     slice_devices: Mapping[str, tuple[SliceDevice, ...]] = field(default_factory=dict)
     slices_reason: Reason | None = None
+    partitions: Mapping[str, tuple[SliceUsage, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """One collector process: started, listened to, killed. It knows nothing of samples or cards.
 
-Vendor code runs in there, so nothing it does may block, fill or end this process: lines and noise are bounded, each
-wait has a deadline, and a process stuck in the kernel, which even SIGKILL does not end, is never waited for.
+Vendor code runs in there, so nothing it does may block, fill or end this process: lines and standard error are
+bounded, each wait has a deadline, and a process stuck in the kernel, which even SIGKILL does not end, is never
+waited for.
 """
 
 import asyncio
@@ -18,34 +19,34 @@ from devicemanager.errors import DocumentError, excerpt
 from devicemanager.node.line_pipe import LinePipe
 from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, Line, decode
 
-_NOISE_KEPT_BYTES: Final = 4096
+_STDERR_TAIL_BYTES: Final = 4096
 _EXIT_WAIT_S: Final = 1.0
 """Between the end of its pipe and the end of a process lies its own clean-up, which is not worth more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
+class TimedOut:
     """No whole line within the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
-class Garbled:
+class ProtocolError:
     """What came is no line of the protocol."""
 
     fault: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Exited:
     """The process wrote its last line.
 
     Attributes:
         code: Its exit code, negative for a signal; None if it closed its pipe and lives on.
-        noise: The last line it wrote to standard error, or nothing.
+        stderr_tail: The last line it wrote to standard error, or nothing.
     """
 
     code: int | None
-    noise: str = ""
+    stderr_tail: str = ""
 
     @property
     def detail(self) -> str:
@@ -56,10 +57,10 @@ class Ended:
             how = f"ended by {_signal_name(-self.code)}"
         else:
             how = f"ended with exit code {self.code}"
-        return f"{how}: {self.noise}" if self.noise else how
+        return f"{how}: {self.stderr_tail}" if self.stderr_tail else how
 
 
-Event: TypeAlias = Line | Silent | Garbled | Ended
+Event: TypeAlias = Line | TimedOut | ProtocolError | Exited
 
 
 class Child:
@@ -115,9 +116,9 @@ class Child:
         return self._transport.get_returncode() is not None
 
     @property
-    def noise(self) -> str:
+    def stderr_tail(self) -> str:
         """The last line that it wrote to standard error."""
-        return self._watch.noise
+        return self._watch.stderr_tail
 
     async def next(self, deadline_s: float) -> Event:
         """The next line, or why there is none within ``deadline_s`` seconds."""
@@ -125,20 +126,20 @@ class Child:
             raw = await self._lines.next(deadline_s)
         except TimeoutError:
             # A process that the library started may hold the pipe open after ours has ended.
-            return Ended(self._transport.get_returncode(), self.noise) if self.exited else Silent()
+            return Exited(self._transport.get_returncode(), self.stderr_tail) if self.exited else TimedOut()
         if raw is None:
             return await self._last_event()
         try:
             return decode(raw)
         except DocumentError as error:
-            return Garbled(str(error))
+            return ProtocolError(str(error))
 
     async def _last_event(self) -> Event:
         if self._lines.overlong:
-            return Garbled(f"a line longer than {LINE_LIMIT_BYTES} bytes")
+            return ProtocolError(f"a line longer than {LINE_LIMIT_BYTES} bytes")
         await self.wait(_EXIT_WAIT_S)
-        ended = Ended(self._transport.get_returncode(), self.noise)
-        return Garbled(f"half a line, then {ended.detail}") if self._lines.half_line else ended
+        ended = Exited(self._transport.get_returncode(), self.stderr_tail)
+        return ProtocolError(f"half a line, then {ended.detail}") if self._lines.half_line else ended
 
     async def wait(self, deadline_s: float) -> bool:
         """Wait for the end of the process, at most ``deadline_s`` seconds; says whether it came."""
@@ -167,7 +168,7 @@ class _Watch(asyncio.SubprocessProtocol):
     def __init__(self, lines: LinePipe) -> None:
         self.over = asyncio.Event()
         self._lines = lines
-        self._noise = bytearray()
+        self._stderr_tail = bytearray()
         self._exited = False
         self._listening = True
         self._transport: asyncio.SubprocessTransport | None = None
@@ -179,8 +180,8 @@ class _Watch(asyncio.SubprocessProtocol):
 
     @override
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self._noise += data
-        del self._noise[:-_NOISE_KEPT_BYTES]
+        self._stderr_tail += data
+        del self._stderr_tail[:-_STDERR_TAIL_BYTES]
 
     @override
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
@@ -193,9 +194,9 @@ class _Watch(asyncio.SubprocessProtocol):
         self._settle()
 
     @property
-    def noise(self) -> str:
+    def stderr_tail(self) -> str:
         """The last line with anything in it."""
-        lines = self._noise.decode(errors="replace").splitlines()
+        lines = self._stderr_tail.decode(errors="replace").splitlines()
         return next((excerpt(line) for line in reversed(lines) if line.strip()), "")
 
     def when_over(self, call: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 from devicemanager.clock import Clock
 from devicemanager.errors import ContainerOutdatedError
-from devicemanager.node.holder import Holder
+from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.rules.container import DriverFiles, lacking
 from devicemanager.rules.duration import format_duration
 
@@ -27,7 +27,7 @@ class ContainerWatch:
 
     def __init__(
         self,
-        holder: Holder,
+        store: SnapshotStore,
         files: Callable[[str], DriverFiles | None],
         clock: Clock,
         *,
@@ -37,13 +37,13 @@ class ContainerWatch:
         """Prepare; nothing is looked at before :meth:`run`.
 
         Args:
-            holder: Says whose cards are read, whether there was a sample, and the collector's state.
+            store: Says whose cards are read, whether there was a sample, and the collector's state.
             files: What the container sees of a manufacturer's driver, None if nothing is known of it. Blocks.
             clock: Says how long something is lacking.
             lacking_for_s: How long without a break until the program ends; None is :data:`LACKING_FOR_S`.
             look_every_s: Between two looks; None is :data:`LOOK_EVERY_S`.
         """
-        self._holder = holder
+        self._store = store
         self._files = files
         self._clock = clock
         self._lacking_for_s = LACKING_FOR_S if lacking_for_s is None else lacking_for_s
@@ -58,10 +58,10 @@ class ContainerWatch:
         since_s: float | None = None
         while True:
             await asyncio.sleep(self._look_every_s)  # first, because most containers have a sample by then
-            if self._holder.snapshot.sample is not None:
+            if self._store.snapshot.sample is not None:
                 await asyncio.get_running_loop().create_future()  # what worked once was there from the beginning
-            driver = await self._seen(self._holder.snapshot.manufacturer)
-            snapshot = self._holder.snapshot
+            driver = await self._seen(self._store.snapshot.manufacturer)
+            snapshot = self._store.snapshot
             what = lacking(snapshot.collector.state, driver, ever_sampled=snapshot.sample is not None)
             now_s = self._clock.monotonic()
             since_s = None if what is None else now_s if since_s is None else since_s

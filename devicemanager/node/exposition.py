@@ -19,7 +19,7 @@ from devicemanager import __version__
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import CollectorState, Reading, Reason, Snapshot
 from devicemanager.model.figures import FIGURES, Figures, FigureSpec
-from devicemanager.node.holder import Holder
+from devicemanager.node.snapshot_store import SnapshotStore
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,15 +29,15 @@ _CARD_LABELS: Final = ("manufacturer", "id", "index", "name", "pci_bus_id")
 class Exposition:
     """Renders ``/metrics`` of the node program."""
 
-    def __init__(self, holder: Holder, not_after: Callable[[], datetime], clock: Clock) -> None:
+    def __init__(self, store: SnapshotStore, not_after: Callable[[], datetime], clock: Clock) -> None:
         """Prepare.
 
         Args:
-            holder: Whose snapshot is rendered.
+            store: Whose snapshot is rendered.
             not_after: End of the validity of the certificate now served.
             clock: Ages the sample.
         """
-        self._holder = holder
+        self._store = store
         self._not_after = not_after
         self._clock = clock
         self._rendered: tuple[int, bytes] | None = None
@@ -48,9 +48,9 @@ class Exposition:
 
     def _of_snapshot(self) -> bytes:
         # The version is taken first: a snapshot swapped in between is then rendered again, never missed.
-        version = self._holder.version
+        version = self._store.version
         if self._rendered is None or self._rendered[0] != version:
-            self._rendered = (version, _text(_families(self._holder.snapshot)))
+            self._rendered = (version, _text(_families(self._store.snapshot)))
         return self._rendered[1]
 
     def _live(self) -> Iterator[Metric]:
@@ -59,7 +59,7 @@ class Exposition:
             "Time since the reading of the sample began. No series before the first sample.",
             labels=["manufacturer"],
         )
-        snapshot = self._holder.snapshot
+        snapshot = self._store.snapshot
         if snapshot.sample is not None:
             seconds = self._clock.monotonic() - snapshot.sample.started_monotonic_s
             age.add_metric([snapshot.manufacturer], round(max(0.0, seconds), 3))

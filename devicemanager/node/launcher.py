@@ -1,15 +1,15 @@
-"""How a collector process is started: for which cards, how patiently it is heard, and how many may be stuck.
+"""How a collector process is started: for which devices, within which deadlines, and how many may be stuck.
 
 A process that is stuck in the kernel outlives SIGKILL, so killed ones are counted: past a limit, none is started.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from devicemanager.node.child import Child
-from devicemanager.node.conversation import Patience
-from devicemanager.rules.identity import index_key
+from devicemanager.node.deadlines import Deadlines
+from devicemanager.rules.selection import Selection
 
 STUCK_LIMIT: Final = 8
 """Killed processes that have not ended. Each holds about 12 MiB; with eight of them the driver is beyond help."""
@@ -21,17 +21,17 @@ _PARTING_S: Final = 0.3
 class Launcher:
     """Starts collector processes of one manufacturer and remembers them until they end."""
 
-    def __init__(self, manufacturer: str, command: Sequence[str], patience: Patience) -> None:
+    def __init__(self, manufacturer: str, command: Sequence[str], deadlines: Deadlines) -> None:
         """Start nothing yet.
 
         Args:
             manufacturer: The only one that a process may speak for.
             command: Program and arguments; which cards to read, how often and whereto is added.
-            patience: How long each line may take.
+            deadlines: How long each line may take.
         """
         self.manufacturer = manufacturer
-        self.patience = patience
-        self._command = (*command, "--period", str(patience.period_s))
+        self.deadlines = deadlines
+        self._command = (*command, "--period", str(deadlines.period_s))
         self._alive: set[Child] = set()
         self._killed: set[Child] = set()
 
@@ -40,16 +40,14 @@ class Launcher:
         """Whether so many killed processes live on that no more may be started."""
         return len(self._killed) >= STUCK_LIMIT
 
-    async def start(self, *, skip: Iterable[int] = (), only: Iterable[int] = ()) -> Child:
-        """Start a process that reads all cards but those skipped, or only those named, by index.
+    async def start(self, selection: Selection) -> Child:
+        """Start a process that reads these devices.
 
         Raises:
             OSError: It could not be started.
         """
-        selection = [word for index in skip for word in ("--skip", index_key(index))]
-        selection += [word for index in only for word in ("--only", index_key(index))]
-        async with asyncio.timeout(self.patience.open_s):  # TimeoutError is an OSError
-            child = await Child.start([*self._command, *selection], self._forget)
+        async with asyncio.timeout(self.deadlines.open_s):  # TimeoutError is an OSError
+            child = await Child.start([*self._command, *selection.arguments], self._forget)
         if not child.exited:
             self._alive.add(child)
         return child

@@ -21,7 +21,7 @@ from devicemanager.clock import Clock
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.node import exposition as prometheus
 from devicemanager.node.exposition import Exposition
-from devicemanager.node.holder import Document, Holder
+from devicemanager.node.snapshot_store import Document, SnapshotStore
 from devicemanager.serving import probes
 from devicemanager.serving.log_rate import RateLimitedLog
 from devicemanager.serving.probes import Check, Probe
@@ -82,11 +82,11 @@ def progress_check(last_progress_monotonic_s: Callable[[], float], limit_s: floa
     return Check("sampling", problem)
 
 
-def verdict_check(holder: Holder) -> Check:
-    """Fails until there is any verdict on the hardware; a bad one is a verdict too."""
+def collector_check(store: SnapshotStore) -> Check:
+    """Fails while the collector is starting; any other state is ready, also a bad one."""
 
     def problem() -> str | None:
-        starting = holder.snapshot.collector.state is CollectorState.STARTING
+        starting = store.snapshot.collector.state is CollectorState.STARTING
         return "nothing is known of the hardware yet" if starting else None
 
     return Check("collector", problem)
@@ -94,7 +94,7 @@ def verdict_check(holder: Holder) -> Check:
 
 def build_app(
     *,
-    holder: Holder,
+    store: SnapshotStore,
     exposition: Exposition,
     access: ClientPolicy,
     live: Sequence[Check],
@@ -105,13 +105,13 @@ def build_app(
     """The application to be served.
 
     Args:
-        holder: Whose snapshot is served.
+        store: Whose snapshot is served.
         exposition: Renders ``/metrics``.
         access: Who may read what is not a probe.
         live: Checks of ``/livez`` and its alias ``/healthz``.
         ready: Checks of ``/readyz``.
         clock: Ages the snapshot.
-        log: Where changes of a probe's verdict are said, and who was refused.
+        log: Where changes of a probe are logged, and who was refused.
     """
     guard = _Guard(access, RateLimitedLog(log, clock.monotonic), clock)
     app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_unrouted(guard(_not_found))])
@@ -122,7 +122,7 @@ def build_app(
         "/readyz": probes.handler(Probe("readyz", ready, log)),
     }
     guarded_paths = {
-        SNAPSHOT_PATH: _snapshot_handler(holder, clock),
+        SNAPSHOT_PATH: _snapshot_handler(store, clock),
         "/metrics": _metrics_handler(exposition),
     }
     for path, handler in open_paths.items():
@@ -176,14 +176,14 @@ class _Guard:
         return guarded
 
 
-def _snapshot_handler(holder: Holder, clock: Clock) -> _Handler:
+def _snapshot_handler(store: SnapshotStore, clock: Clock) -> _Handler:
     made_for: Document | None = None
     full: CIMultiDictProxy[str]
     unchanged: CIMultiDictProxy[str]
 
     async def snapshot(request: web.Request) -> web.StreamResponse:
         nonlocal made_for, full, unchanged
-        document = holder.document
+        document = store.document
         if document is not made_for:
             made_for = document
             full, unchanged = _snapshot_headers(document)
@@ -192,7 +192,7 @@ def _snapshot_handler(holder: Holder, clock: Clock) -> _Handler:
             response = web.Response(status=304, headers=unchanged)
         else:
             response = web.Response(body=document.body, headers=full)
-        age_s = holder.age_s(clock.monotonic())
+        age_s = store.age_s(clock.monotonic())
         if age_s is not None:
             response.headers[hdrs.AGE] = str(age_s)
         return response

@@ -1,8 +1,8 @@
 """Keeps one manufacturer's cards read, whatever its library does: starts, listens, kills, tries again.
 
-Two things run: the common sample, a collector process that reads all cards every period, and the trials of cards
-that did not answer (``trials``). A card that hangs or crashes the common process is left out from then on, and a
-new process completes the same tick without it. Failure of a process, a card or the library is data here: it ends in
+Two things run: the common sample, a collector process that reads all devices every period, and the prober of those
+in quarantine. A device that hangs or crashes the common process is left out from then on, and a new process
+completes the same tick without it. Failure of a process, a card or the library is data here: it ends in
 the snapshot, never in an exception.
 """
 
@@ -18,14 +18,15 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import CollectorState
-from devicemanager.node.child import Child, Ended, Garbled, Silent
-from devicemanager.node.conversation import FIRST_TOUCH_S, Conversation, Patience, card_deadline_s
-from devicemanager.node.holder import Holder
+from devicemanager.node.child import Child, Exited, ProtocolError, TimedOut
+from devicemanager.node.collector_protocol import CollectorProtocol
+from devicemanager.node.deadlines import FIRST_TOUCH_S, Deadlines, card_deadline_s
 from devicemanager.node.launcher import STUCK_LIMIT, Launcher
-from devicemanager.node.record import Record, Setback
-from devicemanager.node.round import Round, earlier_beginning
-from devicemanager.node.suspects import Suspects
-from devicemanager.node.trials import Trials
+from devicemanager.node.quarantine import Quarantine
+from devicemanager.node.quarantine_prober import QuarantineProber
+from devicemanager.node.snapshot_publisher import RunFailure, SnapshotPublisher
+from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.node.tick import Tick, earlier_beginning
 from devicemanager.wire.collector_lines import Begin, End, Failed, Hello, Line, Read
 
 OPEN_DEADLINE_S: Final = 10.0
@@ -40,14 +41,14 @@ def _no_addresses() -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorOptions:
-    """What to supervise, and how patiently.
+    """What to supervise, and within which deadlines.
 
     Attributes:
         manufacturer: The only one that the process may speak for.
         period_s: Seconds between samples, above 0.
         command: Starts the collector process; ``--period``, ``--fd``, ``--skip`` and ``--only`` are added.
-        card_deadline_s: For reading one card; None chooses by the period (``conversation.card_deadline_s``).
-        open_deadline_s: From the start of a process to its first word.
+        card_deadline_s: For reading one card; None chooses by the period (``deadlines.card_deadline_s``).
+        open_deadline_s: From the start of a process to its first line.
         first_touch_s: For the first figure of a card in a process, as far as ``open_deadline_s`` reaches.
         node_name: The Kubernetes node, for the log.
         bus_addresses: Where the bus has cards of this manufacturer; asked only when a card cannot say who it is.
@@ -66,25 +67,29 @@ class SupervisorOptions:
 
 
 class Supervisor:
-    """Supervises the collector of one manufacturer and publishes to one holder."""
+    """Supervises the collector of one manufacturer and publishes to one store."""
 
     def __init__(
-        self, options: SupervisorOptions, holder: Holder, clock: Clock, log: FilteringBoundLogger | None = None
+        self,
+        options: SupervisorOptions,
+        store: SnapshotStore,
+        clock: Clock,
+        log: FilteringBoundLogger | None = None,
     ) -> None:
         """Prepare; nothing is started before :meth:`run`."""
         log = (log or structlog.get_logger()).bind(manufacturer=options.manufacturer)
         if options.node_name is not None:
             log = log.bind(node=options.node_name)
         card_s = options.card_deadline_s or card_deadline_s(options.period_s)
-        patience = Patience(options.open_deadline_s, card_s, options.period_s, options.first_touch_s)
+        deadlines = Deadlines(options.open_deadline_s, card_s, options.period_s, options.first_touch_s)
         self._options = options
         self._clock = clock
         self._log = log
-        self._suspects = Suspects(options.period_s)
-        self._launcher = Launcher(options.manufacturer, options.command, patience)
-        self._trials = Trials(self._suspects, self._launcher, clock, log)
-        self._record = Record(options.period_s, holder, self._suspects, clock, log)
-        self._tick: Round | None = None
+        self._quarantine = Quarantine(options.period_s)
+        self._launcher = Launcher(options.manufacturer, options.command, deadlines)
+        self._prober = QuarantineProber(self._quarantine, self._launcher, clock, log)
+        self._publisher = SnapshotPublisher(options.period_s, store, self._quarantine, clock, log)
+        self._tick: Tick | None = None
         self._processes = 0
         self._library: Hello | None = None
         self._due_s = clock.monotonic()
@@ -98,54 +103,71 @@ class Supervisor:
         """Supervise until cancelled; then kill all processes, and return well below a second later."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._trials.run(), name="trials")
+                tasks.create_task(self._prober.run(), name="prober")
                 await self._sample_for_ever()
         finally:
             await self._launcher.end()
 
     async def _sample_for_ever(self) -> NoReturn:
         while True:
-            setback = await self._sample_with_one_process()
-            if setback is not None:
+            failure = await self._sample_with_one_process()
+            if failure is not None:
                 tick, self._tick = self._tick, None
-                self._record.fail(setback, tick, await self._addresses(self._record.wants_addresses(tick)))
-                await self._pause(self._record.delay_s())
+                self._publisher.fail(failure, tick, await self._addresses(self._publisher.wants_addresses(tick)))
+                await self._pause(self._publisher.delay_s())
 
-    async def _sample_with_one_process(self) -> Setback | None:
+    async def _sample_with_one_process(self) -> RunFailure | None:
         """Start a process and follow it to its end. None asks for the next one at once."""
         if self._launcher.exhausted:
-            return Setback(CollectorState.UNRESPONSIVE, f"{STUCK_LIMIT} collector processes cannot be killed")
-        skipped = [suspect.card.index for suspect in self._suspects.skipped]
+            return RunFailure(CollectorState.UNRESPONSIVE, f"{STUCK_LIMIT} collector processes cannot be killed")
+        selection = self._quarantine.selection
         self._expect_within(self._options.open_deadline_s)
         started_s = self._clock.monotonic()
         try:
-            child = await self._launcher.start(skip=skipped)
+            child = await self._launcher.start(selection)
         except OSError as error:
-            return Setback(CollectorState.FAILED, f"the collector process cannot be started: {_why(error)}")
+            return RunFailure(CollectorState.FAILED, f"the collector process cannot be started: {_why(error)}")
         self._processes += 1
-        self._record.started(self._processes)
+        self._publisher.started(self._processes)
         try:
-            return await self._follow(child, Conversation(self._options.manufacturer, skipped, started_s))
+            return await self._follow(child, CollectorProtocol(self._options.manufacturer, selection, started_s))
         finally:
             self._launcher.kill(child)
 
-    async def _follow(self, child: Child, talk: Conversation) -> Setback | None:
+    async def _follow(self, child: Child, protocol: CollectorProtocol) -> RunFailure | None:
         while True:
-            deadline_s = self._deadline_s(talk)
+            deadline_s = protocol.deadline_s(
+                self._launcher.deadlines, 0.0 if self._tick is None else self._tick.in_vain_s
+            )
             self._expect_within(deadline_s)
             event = await child.next(deadline_s)
-            if isinstance(event, Silent | Ended | Garbled | Failed):
-                self._log.debug("collector_process_left", pid=child.pid, phase=talk.phase.value, noise=child.noise)
-                return self._give_up(child, talk, event, deadline_s)
+            if isinstance(event, TimedOut | Exited | ProtocolError | Failed):
+                self._log.debug(
+                    "collector_process_ended",
+                    pid=child.pid,
+                    phase=protocol.phase.value,
+                    stderr_tail=child.stderr_tail,
+                )
+                return self._give_up(child, protocol, event, deadline_s)
             try:
-                talk.accept(event, self._clock.monotonic())
+                protocol.accept(event, self._clock.monotonic())
             except DocumentError as error:
-                return Setback(CollectorState.FAILED, str(error))
+                return RunFailure(CollectorState.FAILED, str(error))
+            if self._renumbered and self._reselects(event, protocol):
+                return None  # another process reads, in this tick, what this one has skipped by an earlier index
             await self._note(event)
             if event == End(0):
-                return Setback(CollectorState.NO_DEVICES, "the library counts no card")
-            if isinstance(event, End) and self._suspects.may_rejoin(talk.skipped):
+                return RunFailure(CollectorState.NO_DEVICES, "the library counts no card")
+            if self._reselects(event, protocol):
                 return None
+
+    @property
+    def _renumbered(self) -> bool:
+        return self._tick is not None and self._tick.renumbered
+
+    def _reselects(self, event: Line, protocol: CollectorProtocol) -> bool:
+        """Whether a sample has ended of which a process started now would read other devices."""
+        return isinstance(event, End) and self._quarantine.selection != protocol.selection
 
     async def _note(self, line: Line) -> None:
         """Keep what a line says about the tick."""
@@ -154,15 +176,15 @@ class Supervisor:
                 self._name_library(line)
             case Begin(began_s, wall):
                 # The second process of a tick goes on with it: its figures are no older than those read before.
-                self._tick = self._tick or Round(
+                self._tick = self._tick or Tick(
                     began_s, earlier_beginning(wall, began_s, self._clock.now(), self._clock.monotonic())
                 )
-            case Read(reading) if self._tick is not None:
-                self._tick.readings[reading.card.index] = reading
+            case Read() if self._tick is not None:
+                self._publisher.read(self._tick, line)
             case End(count) if self._tick is not None and count > 0:
                 tick, self._tick = self._tick, None
-                addresses = await self._addresses(self._record.wants_addresses(tick, count))
-                self._record.complete(tick, count, addresses)
+                addresses = await self._addresses(self._publisher.wants_addresses(tick, count))
+                self._publisher.complete(tick, count, addresses)
             case _:
                 pass
 
@@ -176,35 +198,35 @@ class Supervisor:
         else:
             self._log.warning("collector_library_found", library=hello.library, detail=hello.library_fault)
 
-    def _deadline_s(self, talk: Conversation) -> float:
-        patience = self._launcher.patience
-        if talk.first_touch:
-            return patience.first_touch_deadline_s(0.0 if self._tick is None else self._tick.in_vain_s)
-        return patience.deadline_s(talk.phase)
-
     def _give_up(
-        self, child: Child, talk: Conversation, event: Silent | Ended | Garbled | Failed, waited_s: float
-    ) -> Setback | None:
-        """What a process that will not be listened to any longer means: one card's fault, or a setback."""
-        blamed = None if self._suspects.full else talk.announced
+        self,
+        child: Child,
+        protocol: CollectorProtocol,
+        event: TimedOut | Exited | ProtocolError | Failed,
+        waited_s: float,
+    ) -> RunFailure | None:
+        """What a process that will not be listened to any longer means: one device's fault, or a failure."""
+        blamed = None if self._quarantine.full else protocol.announced
         match event:
-            case Silent() if blamed is not None:
-                if talk.first_touch and self._tick is not None:
+            case TimedOut() if blamed is not None:
+                if protocol.first_touch and self._tick is not None:
                     self._tick.in_vain_s += waited_s
-                self._trials.overran(child, blamed, waited_s)
+                self._prober.timed_out(child, blamed, waited_s)
                 return None
-            case Ended() if blamed is not None:
-                self._trials.crashed(child, blamed, event)
+            case Exited() if blamed is not None:
+                self._prober.crashed(child, blamed, event)
                 return None
-            case Silent():
-                return Setback(CollectorState.UNRESPONSIVE, f"no answer within {waited_s:g} s while {talk.phase}")
-            case Ended():
+            case TimedOut():
+                return RunFailure(
+                    CollectorState.UNRESPONSIVE, f"no answer within {waited_s:g} s while {protocol.phase}"
+                )
+            case Exited():
                 state = CollectorState.CRASHED if event.code is None else self._options.exit_states.get(event.code)
-                return Setback(state or CollectorState.CRASHED, f"the collector process {event.detail}")
-            case Garbled(fault):
-                return Setback(CollectorState.FAILED, fault)
+                return RunFailure(state or CollectorState.CRASHED, f"the collector process {event.detail}")
+            case ProtocolError(fault):
+                return RunFailure(CollectorState.FAILED, fault)
             case Failed(state, detail):
-                return Setback(state, detail)
+                return RunFailure(state, detail)
 
     async def _addresses(self, wanted: bool) -> Sequence[str]:
         """Ask the bus beside the loop: it is a file system, and may be as slow as one."""
@@ -220,10 +242,10 @@ class Supervisor:
     async def _pause(self, delay_s: float) -> None:
         """Wait, unless a card that was left out answers before."""
         self._expect_within(delay_s)
-        self._trials.acquitted.clear()
+        self._prober.readmitted.clear()
         try:
             async with asyncio.timeout(delay_s):
-                await self._trials.acquitted.wait()
+                await self._prober.readmitted.wait()
         except TimeoutError:
             return
 

@@ -10,9 +10,9 @@ import structlog
 from collectors import contract, pci, registry
 from devicemanager.clock import SystemClock
 from devicemanager.errors import SettingsError
-from devicemanager.node.awaited import AwaitedSupervisor
+from devicemanager.node.auto_detect import AutoDetectSupervisor
 from devicemanager.node.container import ContainerWatch
-from devicemanager.node.holder import Holder
+from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.supervisor import Supervisor, SupervisorOptions
 from devicemanager.rules.container import DriverFiles
 from devicemanager.settings.flags import Conflict
@@ -93,19 +93,21 @@ def _conflicts(choose: Callable[[CollectingSettings], object], settings: Collect
             yield Conflict(("manufacturer", "sys_root", "no_pci_check"), problem)
 
 
-def supervised(settings: CollectingSettings, period_s: float) -> tuple[Holder, Supervisor | AwaitedSupervisor]:
-    """The holder and the supervisor of a server; one that waits for a card where there is none yet."""
+def supervised(
+    settings: CollectingSettings, period_s: float
+) -> tuple[SnapshotStore, Supervisor | AutoDetectSupervisor]:
+    """The store and the supervisor of a server; one that waits for a card where there is none yet."""
     clock = SystemClock()
     name = found(settings)
-    holder = Holder(name or AUTO, period_s, settings.node_name, clock)
+    holder = SnapshotStore(name or AUTO, period_s, settings.node_name, clock)
     if name is not None:
         return holder, supervisor(settings, name, period_s, holder)
-    return holder, AwaitedSupervisor(
+    return holder, AutoDetectSupervisor(
         lambda: found(settings), lambda later: supervisor(settings, later, period_s, holder), holder, clock
     )
 
 
-def container_watch(settings: CollectingSettings, holder: Holder) -> ContainerWatch:
+def container_watch(settings: CollectingSettings, holder: SnapshotStore) -> ContainerWatch:
     """What ends a server in a container that was made before the driver was loaded."""
 
     def files(name: str) -> DriverFiles | None:
@@ -123,7 +125,7 @@ def container_watch(settings: CollectingSettings, holder: Holder) -> ContainerWa
     return ContainerWatch(holder, files, SystemClock())
 
 
-def supervisor(settings: CollectingSettings, name: str, period_s: float, holder: Holder) -> Supervisor:
+def supervisor(settings: CollectingSettings, name: str, period_s: float, holder: SnapshotStore) -> Supervisor:
     """The supervisor of one manufacturer's collector process; nothing is started yet."""
 
     def bus_addresses() -> Sequence[str]:

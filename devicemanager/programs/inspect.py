@@ -19,8 +19,8 @@ from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import CollectorError, DocumentError, FetchError, excerpt
 from devicemanager.model.accelerator import CollectorState, Snapshot
 from devicemanager.model.usage import SourceState
-from devicemanager.node.holder import Holder
 from devicemanager.node.server import SNAPSHOT_PATH
+from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.programs import hardware, present
 from devicemanager.rules import freshness
 from devicemanager.settings.node import CollectingSettings, DetectSettings, MonitorSettings, SnapshotSettings
@@ -46,7 +46,7 @@ log = structlog.get_logger()
 async def _sampled(settings: CollectingSettings, manufacturer: str) -> Snapshot:
     """The first verdict on a manufacturer: a sample, or the state that says why there is none."""
     _name_mistakes(settings, manufacturer)
-    holder = Holder(manufacturer, PERIOD_S, settings.node_name, SystemClock())
+    holder = SnapshotStore(manufacturer, PERIOD_S, settings.node_name, SystemClock())
     supervisor = hardware.supervisor(settings, manufacturer, PERIOD_S, holder)
     async with asyncio.TaskGroup() as tasks:
         supervising = tasks.create_task(supervisor.run())

@@ -42,14 +42,14 @@ async def serve(settings: ServeSettings) -> int:
         allowed_names=frozenset(settings.client_allowed_names),
     )
     app = server.build_app(
-        holder=holder,
+        store=holder,
         exposition=Exposition(holder, lambda: identity.not_after, clock),
         access=access,
         live=[
             probes.PING,
             server.progress_check(lambda: supervisor.last_progress_monotonic_s, stuck_after_s, clock),
         ],
-        ready=[probes.PING, server.verdict_check(holder), shutdown.check],
+        ready=[probes.PING, server.collector_check(holder), shutdown.check],
         clock=clock,
         log=log,
     )

@@ -173,7 +173,8 @@ class _View:
                 cards[card.id] = agreed(cards[card.id], card) if card.id in cards else card
         shares: dict[tuple[str, str], list[SliceUsage]] = {}
         partitions: dict[str, list[SliceUsage]] = {}
-        for record in (snapshot.slices or {}).get(manufacturer, ()):
+        records = (snapshot.slices or {}).get(manufacturer, ())
+        for record in (*records, *snapshot.partitions.get(manufacturer, ())):
             if record.partition_id is not None and record.pod_uid in ("", pod_uid):
                 # A device manager that reads partitions but knows no pods leaves the UID out.
                 partitions.setdefault(record.partition_id, []).append(record)

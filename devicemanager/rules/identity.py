@@ -11,19 +11,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from devicemanager.model.accelerator import Card, Reading
+from devicemanager.model.accelerator import Card, DeviceKey, Reading
 from devicemanager.rules.device_ids import is_provisional
 
 _BY_ADDRESS: Final = "pci:"
-_BY_INDEX: Final = "index:"
 
 NO_ORDER: Final[Mapping[int, str]] = MappingProxyType({})
 """Nothing is known of who was at which index, or it no longer means anything."""
-
-
-def index_key(index: int) -> str:
-    """The key of a card that is known by nothing but its place in the library's order: ``index:3``."""
-    return f"{_BY_INDEX}{index}"
 
 
 def identify(
@@ -157,7 +151,7 @@ def _addresses(
 def _stranger(card: Card, address: str | None, taken: Collection[str]) -> Card:
     if address is not None and (by_address := _BY_ADDRESS + address) not in taken:
         return replace(card, id=by_address, pci_bus_id=address)
-    by_index = index_key(card.index)
+    by_index = DeviceKey(index=card.index).text
     while by_index in taken:
         by_index += "'"
     return replace(card, id=by_index)

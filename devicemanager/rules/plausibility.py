@@ -16,6 +16,9 @@ from devicemanager.rules.units import on_wire, percent_used
 CARDS_LIMIT: Final = 1024
 """More cards than any node has, partitions that count as cards included. As many fit the snapshot's 4 MiB."""
 
+PARTITIONS_LIMIT: Final = 1024
+"""Of all cards of a node together; 128 cards of eight partitions, which is more than any has."""
+
 SENTINELS: Final = frozenset({0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
 """What libraries answer for "no value" with a code that says success. Odd, so never a count of memory pages."""
 

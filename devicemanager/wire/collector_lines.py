@@ -1,7 +1,9 @@
-"""What a collector process says, line by line. The other side of the pipe is ``collectors.lines``.
+"""The lines between a collector process and the device manager: one compact JSON object each, ASCII only.
 
-A process in which vendor code runs may write anything, so any bytes give a line or a ``DocumentError``, and every
-figure is checked for plausibility again.
+Every reading is announced by a ``card`` line before that device is touched, so that the reader knows which device a
+call hangs on, or crashed on. A process in which vendor code runs may write anything, so any bytes give a line or a
+``DocumentError``, and every figure is checked for plausibility again. The collector process imports this module: it
+stays without weight.
 """
 
 import json
@@ -20,7 +22,9 @@ from devicemanager.rules.plausibility import CARDS_LIMIT
 LINE_LIMIT_BYTES: Final = 64 << 10
 """The longest line that is read. A reading takes about 400 bytes."""
 
-VERSION: Final = 2
+VERSION: Final = 3
+"""Raised when one side cannot do with the other's older or newer lines. 2: a sample says when it began. 3: a card
+says which partitions it has, and these are announced and read like cards."""
 
 _TEXT_LIMIT: Final = 256
 
@@ -55,16 +59,22 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """This card is touched next; what is known of it without touching it."""
+    """This device is touched next; what is known of it without touching it."""
 
     card: Card
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The announced card was read."""
+    """The announced device was read.
+
+    Attributes:
+        reading: Its figures in the units of readings, or the reasons for having none.
+        partitions: All partitions of a card, those that are not to be touched included; None if it did not say.
+    """
 
     reading: Reading
+    partitions: tuple[Card, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,48 @@ class Failed:
 
 
 Line: TypeAlias = Hello | Begin | Announced | Read | End | Failed
+
+
+_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
+
+def encode(line: Line) -> bytes:
+    """One line with its line break."""
+    return _encode(_document(line)).encode("ascii") + b"\n"
+
+
+def _document(line: Line) -> dict[str, object]:
+    match line:
+        case Hello(manufacturer, library, fault):
+            said = {"libraryName": library, "libraryFault": fault}
+            more = {key: value for key, value in said.items() if value is not None}
+            return {"hello": {"v": VERSION, "manufacturer": manufacturer, **more}}
+        case Begin(monotonic_s, wall):
+            return {"begin": {"monotonic": monotonic_s, "wall": wall.timestamp()}}
+        case Announced(card):
+            return {"card": _identity(card)}
+        case Read(reading, partitions):
+            listed = None if partitions is None else [_identity(card) for card in partitions]
+            return {"reading": _figures(reading) | ({} if listed is None else {"partitions": listed})}
+        case End(count):
+            return {"end": {"count": count}}
+        case Failed(state, detail):
+            return {"failed": {"state": state, "detail": detail}}
+
+
+def _identity(card: Card) -> dict[str, object]:
+    if card.parent is not None:
+        return {"index": card.index, "parent": card.parent, "id": card.id, "profile": card.profile}
+    return {"index": card.index, "id": card.id, "name": card.name, "pci": card.pci_bus_id}
+
+
+def _figures(reading: Reading) -> dict[str, object]:
+    return {
+        **_identity(reading.card),
+        **{spec.line_key: reading.figures[spec.name] for spec in FIGURES if spec.line_key is not None},
+        "unhealthy": reading.unhealthy_reason,
+        "unread": dict(reading.unread_checks),
+    }
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -108,7 +160,7 @@ def decode(raw: bytes) -> Line:
         raise DocumentError(f"line: no JSON: {excerpt(raw.decode(errors='replace'), 80)!r}") from error
     match document:
         case {"reading": dict(body)}:
-            return Read(_reading(body))
+            return Read(_reading(body), _partitions(body))
         case {"card": dict(body)}:
             return Announced(_card(body))
         case {"begin": dict(body)}:
@@ -121,7 +173,7 @@ def decode(raw: bytes) -> Line:
             library, fault = _one_line(more.get("libraryName")), _one_line(more.get("libraryFault"))
             return Hello(excerpt(manufacturer), library, fault)
         case {"failed": {"state": str(state), "detail": str(detail)}}:
-            return Failed(_verdict(state), excerpt(detail))
+            return Failed(_state(state), excerpt(detail))
         case _:
             raise DocumentError(f"line: of no known kind: {excerpt(raw.decode(), 80)!r}")
 
@@ -140,13 +192,35 @@ def _reading(body: Mapping[str, object]) -> Reading:
     )
 
 
+def _partitions(body: Mapping[str, object]) -> tuple[Card, ...] | None:
+    listed = body.get("partitions")
+    if listed is None:
+        return None
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise DocumentError("line: reading.partitions: must be an array of objects")
+    cards = tuple(map(_card, listed))
+    if len({card.key for card in cards}) != len(cards) or any(card.parent != body.get("id") for card in cards):
+        raise DocumentError("line: reading.partitions: must be partitions of this card, each once")
+    return cards
+
+
 def _card(body: Mapping[str, object]) -> Card:
+    if body.get("parent") is not None:
+        return _partition(body)
     return Card(
         index=_integer(body, "index", CARDS_LIMIT - 1),
         id=_identifier(body.get("id")),
         name=_one_line(body.get("name")),
         pci_bus_id=_identifier(body.get("pci")),
     )
+
+
+def _partition(body: Mapping[str, object]) -> Card:
+    parent, own = _identifier(body.get("parent")), _identifier(body.get("id"))
+    if parent is None or own is None:
+        raise DocumentError("line: a partition must have an id, and that of its card")
+    index = _integer(body, "index", CARDS_LIMIT - 1)
+    return Card(index, own, parent=parent, profile=_one_line(body.get("profile")))
 
 
 def _raw(body: Mapping[str, object], key: str) -> object:
@@ -205,10 +279,10 @@ def _unhealthy_reason(value: object) -> str | None:
     return _one_line(value) or "the collector gives no readable reason"
 
 
-def _verdict(state: str) -> CollectorState:
-    """A verdict that a failing process may give of itself; any other word is a failure without a better name."""
+def _state(word: str) -> CollectorState:
+    """A state that a failing process may be in by its own account; any other word is ``failed``."""
     try:
-        verdict = CollectorState(state)
+        state = CollectorState(word)
     except ValueError:
         return CollectorState.FAILED
-    return CollectorState.FAILED if verdict in (CollectorState.OK, CollectorState.STARTING) else verdict
+    return CollectorState.FAILED if state in (CollectorState.OK, CollectorState.STARTING) else state

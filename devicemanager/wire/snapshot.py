@@ -10,28 +10,28 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationError, model_validator
+from pydantic import BeforeValidator, PlainValidator, ValidationError
 from pydantic_core import from_json
 
 from devicemanager.errors import DocumentError, ExcessError, excerpt
 from devicemanager.model.accelerator import CollectorState, CollectorStatus, Reading, Reason, Snapshot
-from devicemanager.model.figures import FIGURES
-from devicemanager.model.usage import PeerSnapshot, SnapshotCard
+from devicemanager.model.figures import FIGURES, FigureSpec, Scope
+from devicemanager.model.usage import PeerSnapshot, SliceUsage, SnapshotCard
 from devicemanager.rules import cards as card_rules
-from devicemanager.rules import freshness, plausibility, units
-from devicemanager.rules.plausibility import CARDS_LIMIT
+from devicemanager.rules import freshness, units
+from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.wire import bounds
 from devicemanager.wire.json_values import items, member
-from devicemanager.wire.snapshot_slices import RECORD_LIMITS, usable_slices
+from devicemanager.wire.snapshot_slices import RECORD_LIMITS, CardPartition, FiguresDocument, usable_slices
 from devicemanager.wire.tolerant import (
     Document,
     FigureField,
     FlagField,
     KeyField,
     LineField,
-    ReasonsField,
     TimeField,
     item_or_none,
+    items_or_none,
     valid_items,
 )
 
@@ -43,6 +43,9 @@ GROUPS_LIMIT: Final = 64
 
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 """What a Go program prints for a time that was never set: the snapshot before the first sample."""
+
+PARTITION_FIGURES: Final = tuple(spec for spec in FIGURES if spec.scope is Scope.SHARE)
+"""What is measured of a partition; temperature, power and health are its card's."""
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 
@@ -72,24 +75,43 @@ def encode(snapshot: Snapshot) -> bytes:
 
 def _encode_card(reading: Reading) -> dict[str, object]:
     card = reading.card
-    figures = units.published(reading.figures)
     document: dict[str, object] = {"id": card.id, "index": card.index}
     if card.name is not None:
         document["name"] = card.name
     if card.pci_bus_id is not None:
         document["pciBusId"] = card.pci_bus_id
-    absent = {check: reason.value for check, reason in reading.unread_checks.items()}
-    for spec in FIGURES:
+    figures, absent = _encode_figures(reading, FIGURES)
+    document |= figures
+    document["unhealthy"] = reading.unhealthy_reason is not None
+    if reading.unhealthy_reason is not None:
+        document["unhealthyReason"] = reading.unhealthy_reason
+    unread = {check: reason.value for check, reason in reading.unread_checks.items()}
+    document["absent"] = unread | absent
+    if reading.partitions:
+        document["partitions"] = [_encode_partition(partition) for partition in reading.partitions]
+    return document
+
+
+def _encode_partition(reading: Reading) -> dict[str, object]:
+    document: dict[str, object] = {"id": reading.card.id}
+    if reading.card.profile is not None:
+        document["profile"] = reading.card.profile
+    figures, absent = _encode_figures(reading, PARTITION_FIGURES)
+    return document | figures | {"absent": absent}
+
+
+def _encode_figures(reading: Reading, specs: Iterable[FigureSpec]) -> tuple[dict[str, object], dict[str, str]]:
+    """By key: the figures that are there, and why the others are absent."""
+    figures = units.published(reading.figures)
+    document: dict[str, object] = {}
+    absent: dict[str, str] = {}
+    for spec in specs:
         value = figures[spec.name]
         if isinstance(value, Reason):
             absent[spec.snapshot_key] = value.value
         else:
             document[spec.snapshot_key] = value
-    document["unhealthy"] = reading.unhealthy_reason is not None
-    if reading.unhealthy_reason is not None:
-        document["unhealthyReason"] = reading.unhealthy_reason
-    document["absent"] = absent
-    return document
+    return document, absent
 
 
 def _encode_status(status: CollectorStatus) -> dict[str, object]:
@@ -144,6 +166,7 @@ def _check_counts(raw: Mapping[str, object]) -> None:
     counted = {
         "groups": (len(list(items(groups))), GROUPS_LIMIT),
         "accelerators": (len(cards), CARDS_LIMIT),
+        "partitions": (sum(len(list(items(member(card, "partitions")))) for card in cards), PARTITIONS_LIMIT),
     }
     for key, limit in RECORD_LIMITS.items():
         counted[f"slices.{key}"] = (len(list(items(member(raw, "slices", key)))), limit)
@@ -152,33 +175,21 @@ def _check_counts(raw: Mapping[str, object]) -> None:
             raise ExcessError(f"snapshot: more than {limit} {what}")
 
 
-class _Card(Document):
+class _Card(FiguresDocument):
     id: KeyField
     index: FigureField = Reason.NOT_REPORTED
     name: LineField = None
     pci_bus_id: LineField = None
-    figures: dict[str, object]
     unhealthy: FlagField = Reason.NOT_REPORTED
     unhealthy_reason: LineField = None
-    absent: ReasonsField = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_figures(cls, raw: object) -> object:
-        """Every figure as it came, by its name."""
-        if not isinstance(raw, dict):
-            return raw
-        found = ((spec.name, raw.get(spec.snapshot_key)) for spec in FIGURES)
-        return {**raw, "figures": {name: value for name, value in found if value is not None}}
+    partitions: Annotated[tuple[CardPartition, ...], BeforeValidator(items_or_none(CardPartition))] = ()
 
     def snapshot_card(self) -> SnapshotCard:
-        # What the sender itself says it has not is not read.
-        absent = {spec.name: self.absent[spec.snapshot_key] for spec in FIGURES if spec.snapshot_key in self.absent}
         return SnapshotCard(
             id=self.id,
             index=None if isinstance(self.index, Reason) else self.index,
             name=self.name,
-            figures=plausibility.published(self.figures | absent),
+            figures=self.plausible_figures(),
             unhealthy=self.unhealthy,
             unhealthy_reason=self.unhealthy_reason,
             pci_bus_id=self.pci_bus_id,
@@ -214,6 +225,7 @@ class _Envelope(Document):
             state=state,
             detail=detail,
             cards=_cards(self.groups),
+            partitions=_partitions(self.groups),
             slices=None if slices is None else slices.by_manufacturer,
             slice_devices={} if slices is None else slices.devices_by_manufacturer,
             slices_reason=reason,
@@ -238,3 +250,14 @@ def _cards(groups: Iterable[_Group]) -> Mapping[str, tuple[SnapshotCard, ...]]:
             found = card.snapshot_card()
             known[card.id] = card_rules.agreed(known[card.id], found) if card.id in known else found
     return {manufacturer: tuple(known.values()) for manufacturer, known in cards.items()}
+
+
+def _partitions(groups: Iterable[_Group]) -> Mapping[str, tuple[SliceUsage, ...]]:
+    """The partitions listed on cards, by manufacturer; there are none of a manufacturer that is not named."""
+    partitions: dict[str, list[SliceUsage]] = {}
+    for group in groups:
+        for card in group.accelerators:
+            found = [partition.slice_usage(card.id) for partition in card.partitions]
+            if found:
+                partitions.setdefault(group.manufacturer, []).extend(found)
+    return {manufacturer: tuple(found) for manufacturer, found in partitions.items()}

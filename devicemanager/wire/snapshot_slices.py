@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Final, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from devicemanager.model.figures import Figure, Figures
+from devicemanager.model.figures import FIGURES, Figure, Figures
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import SliceDevice, SliceUsage
 from devicemanager.rules import plausibility
@@ -20,6 +20,7 @@ from devicemanager.wire.tolerant import (
     KeyField,
     NameField,
     ReasonField,
+    ReasonsField,
     item_or_none,
     valid_items,
 )
@@ -73,6 +74,50 @@ class _Partition(Document):
             pod_uid=self.pod_uid,
             container=self.container,
             card_id=self.device_id,
+            memory_used_mib=figures.number("memory_used"),
+            cores_percent=figures.number("compute_utilization"),
+            partition_id=self.id,
+            memory_total_mib=figures.number("memory_total"),
+        )
+
+
+class FiguresDocument(Document):
+    """What has the figures of a device, by the keys of the snapshot, and says in ``absent`` why it has others not.
+
+    Attributes:
+        figures: Name of the figure -> as it came.
+        absent: Key of the snapshot -> reason.
+    """
+
+    figures: dict[str, object]
+    absent: ReasonsField = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_figures(cls, raw: object) -> object:
+        if not isinstance(raw, dict):
+            return raw
+        found = ((spec.name, raw.get(spec.snapshot_key)) for spec in FIGURES)
+        return {**raw, "figures": {name: value for name, value in found if value is not None}}
+
+    def plausible_figures(self) -> Figures:
+        """In the units of the wire. What the sender itself says it has not is not read."""
+        absent = {spec.name: self.absent[spec.snapshot_key] for spec in FIGURES if spec.snapshot_key in self.absent}
+        return plausibility.published(self.figures | absent)
+
+
+class CardPartition(FiguresDocument):
+    """One partition among the ``partitions`` of a card; what this device manager sends."""
+
+    id: KeyField
+
+    def slice_usage(self, card_id: str) -> SliceUsage:
+        """The same as a record of ``slices``, of no pod."""
+        figures = self.plausible_figures()
+        return SliceUsage(
+            pod_uid="",
+            container="",
+            card_id=card_id,
             memory_used_mib=figures.number("memory_used"),
             cores_percent=figures.number("compute_utilization"),
             partition_id=self.id,

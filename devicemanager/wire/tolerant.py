@@ -52,6 +52,12 @@ def valid_items(model: type[Item]) -> Callable[[object], list[Item]]:
     return keep
 
 
+def items_or_none(model: type[Item]) -> Callable[[object], list[Item]]:
+    """The same for an addition, which must not cost the document: what is no array holds nothing."""
+    keep = valid_items(model)
+    return lambda raw: keep(raw if isinstance(raw, list) else None)
+
+
 def item_or_none(model: type[Item]) -> Callable[[object], Item | None]:
     """A validator that gives None for what is not this object, so that an addition never costs the document."""
 

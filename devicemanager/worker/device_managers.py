@@ -217,6 +217,7 @@ def _only(found: PeerSnapshot, manufacturer: str) -> PeerSnapshot:
         if found.slices is None
         else {name: slices for name, slices in found.slices.items() if name == manufacturer},
         slice_devices={name: devices for name, devices in found.slice_devices.items() if name == manufacturer},
+        partitions={name: partitions for name, partitions in found.partitions.items() if name == manufacturer},
     )
 
 

@@ -14,7 +14,7 @@ import uvloop
 from devicemanager.clock import SystemClock
 from devicemanager.node import server
 from devicemanager.node.exposition import Exposition
-from devicemanager.node.holder import Holder
+from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.supervisor import Supervisor, SupervisorOptions
 from devicemanager.serving import probes
 from devicemanager.serving.lifecycle import Server, run_until_signal, serving
@@ -29,18 +29,18 @@ async def main(period_s: float, cert_dir: Path, milestones: list[int]) -> int:
     log = structlog.get_logger()
     clock = SystemClock()
     identity = tls.ServerIdentity(PairFiles.in_directory(cert_dir), clock=clock, log=log)
-    holder = Holder("nvidia", period_s, None, clock)
+    holder = SnapshotStore("nvidia", period_s, None, clock)
     command = [sys.executable, "-m", "collectors", "nvidia"]
     supervisor = Supervisor(
         SupervisorOptions(manufacturer="nvidia", period_s=period_s, command=command), holder, clock, log
     )
     shutdown = probes.Shutdown()
     app = server.build_app(
-        holder=holder,
+        store=holder,
         exposition=Exposition(holder, lambda: identity.not_after, clock),
         access=server.ClientPolicy(certificate_required=False),
         live=[probes.PING],
-        ready=[probes.PING, server.verdict_check(holder), shutdown.check],
+        ready=[probes.PING, server.collector_check(holder), shutdown.check],
         clock=clock,
         log=log,
     )

@@ -393,7 +393,7 @@ def test_cards_that_wake_up_slowly_once_in_a_process_are_read(nvidia: Start) -> 
 
     seen = manager.until(healthy(0, 1, 2, 3))
     assert seen["collector"]["restarts"] == 0
-    assert manager.events("card_left_out") == []
+    assert manager.events("device_quarantined") == []
 
 
 def test_a_card_that_hung_is_tried_with_the_time_that_it_takes_to_wake_up(nvidia: Start, nvml: NvmlStandin) -> None:
@@ -404,3 +404,30 @@ def test_a_card_that_hung_is_tried_with_the_time_that_it_takes_to_wake_up(nvidia
     nvml.play(Scenario.healthy(2).call("nvmlDeviceGetHandleByIndex_v2", delay_ms=1500))
 
     manager.until(healthy(0, 1))
+
+
+def test_no_other_card_is_skipped_in_place_of_one_that_hung_before_a_renumbering(
+    nvidia: Start, nvml: NvmlStandin
+) -> None:
+    """A card that hung is known by its id: when it moves, and others take its index, these are read."""
+    manager = nvidia(library(0, 1, 2), "--card-timeout=500ms", "--open-timeout=2s")
+    manager.until(healthy(0, 1, 2))
+
+    nvml.play(library(0, 1, 2).call("nvmlDeviceGetUUID", 1, hang=True))
+    manager.until(lambda seen: by_id(seen)[uuid(1)]["absent"].get("temperature") == "timeout")
+    manager.event("device_quarantined", index=1, id=uuid(1))
+
+    nvml.play(library(1, 0, 2).call("nvmlDeviceGetUUID", 0, hang=True))
+
+    def others_are_read(seen: Document) -> bool:
+        return all(by_id(seen)[uuid(board)].get("temperature") == temperature(board) for board in (0, 2))
+
+    for child in manager.children():
+        child.kill()  # the library of a new process counts anew
+    manager.event("device_quarantined", index=0)
+    seen = manager.until(others_are_read)
+    assert "temperature" not in by_id(seen)[uuid(1)]
+    manager.event("device_released", id=uuid(1))
+
+    nvml.play(library(1, 0, 2))
+    manager.until(healthy(0, 1, 2))

@@ -1,4 +1,4 @@
-"""Supervised fake collectors, and a way to wait for what their holder says."""
+"""Supervised fake collectors, and a way to wait for what their store says."""
 
 import asyncio
 import contextlib
@@ -16,15 +16,15 @@ from typing_extensions import override
 
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.model.accelerator import CollectorStatus, Sample, Snapshot
-from devicemanager.node.holder import Holder
+from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.supervisor import Supervisor, SupervisorOptions
 
 FAKE = Path(__file__).parent / "children" / "collector.py"
 PATIENCE_S = 20.0
 
 
-class WatchedHolder(Holder):
-    """A holder that remembers every snapshot and lets a test wait for the next."""
+class WatchedStore(SnapshotStore):
+    """A store that remembers every snapshot and lets a test wait for the next."""
 
     def __init__(self, period_s: float, clock: Clock) -> None:
         super().__init__("nvidia", period_s, None, clock)
@@ -32,13 +32,8 @@ class WatchedHolder(Holder):
         self._wake = asyncio.Event()
 
     @override
-    def publish(self, sample: Sample, status: CollectorStatus | None = None) -> None:
-        super().publish(sample, status)
-        self._remember()
-
-    @override
-    def report(self, status: CollectorStatus) -> None:
-        super().report(status)
+    def update(self, status: CollectorStatus, sample: Sample | None = None) -> None:
+        super().update(status, sample)
         self._remember()
 
     def _remember(self) -> None:
@@ -63,7 +58,7 @@ class Run:
     """One supervised fake collector."""
 
     supervisor: Supervisor
-    holder: WatchedHolder
+    store: WatchedStore
     task: asyncio.Task[None]
     control: Path
     log: LogCapture
@@ -85,14 +80,14 @@ class Run:
         """Wait until the collector's states so far contain these in this order."""
 
         def seen() -> bool:
-            states = iter([snapshot.collector.state.value for snapshot in self.holder.seen])
+            states = iter([snapshot.collector.state.value for snapshot in self.store.seen])
             return all(state in states for state in wanted)
 
-        await self.holder.until(seen)
+        await self.store.until(seen)
 
     async def samples(self, count: int) -> list[Sample]:
-        await self.holder.until(lambda: len(self.holder.samples) >= count)
-        return self.holder.samples[:count]
+        await self.store.until(lambda: len(self.store.samples) >= count)
+        return self.store.samples[:count]
 
     async def stop(self) -> None:
         self.task.cancel()
@@ -131,7 +126,7 @@ def supervise(tmp_path: Path) -> Supervise:
         if control is not None:
             path.write_text(control)
         clock = clock or SystemClock()
-        holder = WatchedHolder(period_s, clock)
+        store = WatchedStore(period_s, clock)
         capture = LogCapture()
         log = structlog.wrap_logger(None, processors=[capture])
         settings: dict[str, Any] = {
@@ -141,10 +136,10 @@ def supervise(tmp_path: Path) -> Supervise:
             "card_deadline_s": card_deadline_s,
             "first_touch_s": card_deadline_s,
         }
-        supervisor = Supervisor(SupervisorOptions(**settings | options), holder, clock, log)
+        supervisor = Supervisor(SupervisorOptions(**settings | options), store, clock, log)
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(_run(supervisor))
-            run = Run(supervisor, holder, task, path, capture)
+            run = Run(supervisor, store, task, path, capture)
             try:
                 yield run
             finally:

@@ -75,8 +75,8 @@ async def test_stuck_processes_are_bounded_and_reported(supervise: Supervise) ->
     every_card = " ".join(map(str, range(STUCK_LIMIT)))
     async with supervise("HangNamed", control=every_card, card_deadline_s=0.2) as run:
         wanted = f"{STUCK_LIMIT} collector processes cannot be killed"
-        await run.holder.until(lambda: run.holder.snapshot.collector.detail == wanted)
-        assert run.holder.snapshot.collector.state is CollectorState.UNRESPONSIVE
+        await run.store.until(lambda: run.store.snapshot.collector.detail == wanted)
+        assert run.store.snapshot.collector.state is CollectorState.UNRESPONSIVE
         assert len(run.starts) == STUCK_LIMIT
 
 
@@ -118,8 +118,8 @@ async def test_clock_steps_change_neither_pace_nor_age(supervise: Supervise) -> 
         starts = [sample.started_monotonic_s for sample in samples]
         assert starts == sorted(starts)
         assert starts[-1] - starts[0] < 3 * 0.3 + 2
-        assert run.holder.age_s(clock.monotonic()) == 0
-        assert run.holder.snapshot.collector.state is CollectorState.OK
+        assert run.store.age_s(clock.monotonic()) == 0
+        assert run.store.snapshot.collector.state is CollectorState.OK
         assert run.starts == ["skip only"]
 
 

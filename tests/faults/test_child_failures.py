@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from devicemanager.model.accelerator import CollectorState, Reason, Sample
-from devicemanager.node.verdict import BURST
+from devicemanager.node.status import BURST
 from tests.faults.conftest import Supervise
 
 MOMENT = "the collector says that a sample began before its process, or is still to begin"
@@ -31,13 +31,13 @@ async def test_garbage_ends_the_process_and_keeps_the_cards_written(
     supervise: Supervise, mode: str, detail: str
 ) -> None:
     async with supervise(mode, card_deadline_s=5.0) as run:  # a line of 10 MB takes a busy machine a while
-        await run.holder.until(lambda: len(run.holder.samples) >= 2)
-        status = run.holder.snapshot.collector
+        await run.store.until(lambda: len(run.store.samples) >= 2)
+        status = run.store.snapshot.collector
         assert status.state is CollectorState.FAILED
         assert detail in str(status.detail)
         assert status.consecutive_failures == 2
         assert status.restarts == 1
-        for sample in run.holder.samples:
+        for sample in run.store.samples:
             assert answering(sample) == [0, 1, 2]
 
 
@@ -56,10 +56,10 @@ async def test_garbage_ends_the_process_and_keeps_the_cards_written(
 )
 async def test_nothing_can_be_read(supervise: Supervise, mode: str, state: str, detail: str) -> None:
     async with supervise(mode, open_deadline_s=0.5 if mode == "HangOpen" else 5.0, card_deadline_s=0.4) as run:
-        await run.holder.until(lambda: run.holder.snapshot.collector.consecutive_failures >= 2)
-        status = run.holder.snapshot.collector
+        await run.store.until(lambda: run.store.snapshot.collector.consecutive_failures >= 2)
+        status = run.store.snapshot.collector
         assert (status.state.value, status.detail) == (state, detail)
-        assert run.holder.snapshot.sample is None
+        assert run.store.snapshot.sample is None
         assert len(run.events("collector_state_changed")) == 1
 
 
@@ -88,14 +88,14 @@ async def test_how_a_process_ends_is_a_state(
 ) -> None:
     async with supervise(mode, control=control, **options) as run:
         await run.states(state)
-        assert run.holder.snapshot.collector.detail == detail
+        assert run.store.snapshot.collector.detail == detail
 
 
 @pytest.mark.asyncio
 async def test_a_command_that_cannot_be_started(supervise: Supervise) -> None:
     async with supervise("-", command=["/nonexistent/python"]) as run:
         await run.states("failed")
-        assert "cannot be started" in str(run.holder.snapshot.collector.detail)
+        assert "cannot be started" in str(run.store.snapshot.collector.detail)
 
 
 @pytest.mark.asyncio
@@ -106,7 +106,7 @@ async def test_the_driver_comes_late(supervise: Supervise) -> None:
         await run.states("library_missing", "driver_not_loaded")
         run.control.unlink()
         await run.states("library_missing", "driver_not_loaded", "ok")
-        status = run.holder.snapshot.collector
+        status = run.store.snapshot.collector
         assert (status.detail, status.consecutive_failures) == (None, 0)
         states = [event["state"] for event in run.events("collector_state_changed")]
         assert states == ["library_missing", "driver_not_loaded", "ok"]
@@ -123,7 +123,7 @@ async def test_a_crash_between_two_cards_keeps_those_before_it(supervise: Superv
         assert [reading.card.id for reading in rest] == ["GPU-4", "GPU-5", "GPU-6", "GPU-7"]
         assert {reading.figures["power_usage"] for reading in rest} == {Reason.TRANSIENT_DRIVER_ERROR}
         assert "before it came to this card" in str(rest[0].unhealthy_reason)
-        assert run.holder.snapshot.collector.state is CollectorState.CRASHED
+        assert run.store.snapshot.collector.state is CollectorState.CRASHED
 
 
 @pytest.mark.asyncio
@@ -143,7 +143,7 @@ async def test_a_process_that_crashes_on_every_tick_costs_no_tick_and_no_more_th
 async def test_silence_between_samples(supervise: Supervise) -> None:
     async with supervise("HangRest", period_s=0.2) as run:
         await run.states("ok", "unresponsive", "ok")
-        details = [snapshot.collector.detail for snapshot in run.holder.seen]
+        details = [snapshot.collector.detail for snapshot in run.store.seen]
         assert "no answer within 2.2 s while resting between samples" in details
 
 
@@ -151,7 +151,7 @@ async def test_silence_between_samples(supervise: Supervise) -> None:
 async def test_a_closed_pipe_ends_a_process_that_lives_on(supervise: Supervise) -> None:
     async with supervise("ClosePipe") as run:
         await run.states("ok", "crashed", "ok")
-        details = [snapshot.collector.detail for snapshot in run.holder.seen]
+        details = [snapshot.collector.detail for snapshot in run.store.seen]
         assert "the collector process closed its pipe and lives on" in details
         with pytest.raises(ProcessLookupError):
             os.kill(run.pids[0], 0)
@@ -162,13 +162,13 @@ async def test_a_pipe_kept_open_by_others_does_not_hide_a_crash(supervise: Super
     async with supervise("LeaveHeir", period_s=0.2) as run:
         try:
             await run.states("ok", "crashed")
-            assert run.holder.snapshot.collector.detail == "the collector process ended by SIGABRT"
+            assert run.store.snapshot.collector.detail == "the collector process ended by SIGABRT"
         finally:
             os.kill(int(run.control.read_text()), 9)
 
 
 @pytest.mark.asyncio
-async def test_noise_reaches_neither_the_lines_nor_memory(supervise: Supervise) -> None:
+async def test_standard_error_reaches_neither_the_lines_nor_memory(supervise: Supervise) -> None:
     async with supervise("Noise") as run:
         for sample in await run.samples(3):
             assert answering(sample) == list(range(8))
@@ -179,14 +179,14 @@ async def test_no_card_where_there_were_some_is_believed_after_three_periods(sup
     async with supervise("Counting", control="8", period_s=0.4) as run:
         await run.samples(1)
         run.control.write_text("0")
-        await run.holder.until(lambda: run.holder.snapshot.collector.detail is not None)
-        held = run.holder.snapshot
+        await run.store.until(lambda: run.store.snapshot.collector.detail is not None)
+        held = run.store.snapshot
         assert held.sample is not None
         assert len(held.sample.readings) == 8
         assert held.collector.state is CollectorState.OK
         assert held.collector.detail == "the library counts no card, though there were 8; believed after 3 periods"
         await run.states("no_devices")
-        empty = run.holder.snapshot.sample
+        empty = run.store.snapshot.sample
         assert empty is not None
         assert empty.readings == ()
         assert empty.started_monotonic_s - held.sample.started_monotonic_s >= 3 * 0.4
@@ -199,9 +199,9 @@ async def test_no_card_where_there_were_some_is_believed_after_three_periods(sup
 async def test_no_card_from_the_beginning_is_believed_at_once(supervise: Supervise, mode: str) -> None:
     async with supervise(mode, control="0") as run:
         await run.states("no_devices")
-        assert run.holder.snapshot.sample is not None
-        assert run.holder.snapshot.sample.readings == ()
-        assert b'"accelerators":[]' in run.holder.document.body
+        assert run.store.snapshot.sample is not None
+        assert run.store.snapshot.sample.readings == ()
+        assert b'"accelerators":[]' in run.store.document.body
 
 
 @pytest.mark.asyncio
@@ -209,14 +209,14 @@ async def test_cards_that_are_no_longer_counted_stay_listed_as_lost(supervise: S
     async with supervise("Counting", control="8", period_s=0.3) as run:
         await run.samples(1)
         run.control.write_text("6")
-        await run.holder.until(lambda: answering(run.holder.samples[-1]) == list(range(6)))
-        lost = run.holder.samples[-1].readings[6:]
+        await run.store.until(lambda: answering(run.store.samples[-1]) == list(range(6)))
+        lost = run.store.samples[-1].readings[6:]
         assert [reading.card.id for reading in lost] == ["GPU-6", "GPU-7"]
         assert {reading.figures["memory_total"] for reading in lost} == {Reason.LOST}
         assert {reading.unhealthy_reason for reading in lost} == {"the library no longer counts this card"}
         run.control.write_text("8")
-        await run.holder.until(lambda: answering(run.holder.samples[-1]) == list(range(8)))
-        assert len(run.holder.samples[-1].readings) == 8
+        await run.store.until(lambda: answering(run.store.samples[-1]) == list(range(8)))
+        assert len(run.store.samples[-1].readings) == 8
 
 
 @pytest.mark.asyncio

@@ -25,8 +25,8 @@ async def test_eight_cards_of_which_one_hangs_on_every_tick(supervise: Supervise
             assert len(sample.readings) == 8
             assert card(sample, 3).figures["temperature"] is Reason.TIMEOUT
             assert card(sample, 3).unhealthy_reason == "the card did not answer within 0.6 s"
-        assert {snapshot.collector.state for snapshot in run.holder.seen} == {CollectorState.OK}
-        assert [event["index"] for event in run.events("card_left_out")] == [3]
+        assert {snapshot.collector.state for snapshot in run.store.seen} == {CollectorState.OK}
+        assert [event["index"] for event in run.events("device_quarantined")] == [3]
 
 
 @pytest.mark.asyncio
@@ -46,13 +46,13 @@ async def test_a_card_that_hangs_keeps_its_id_and_comes_back_by_itself(supervise
         (first,) = await run.samples(1)
         assert answering(first) == list(range(8))
         run.control.write_text("3")
-        await run.holder.until(lambda: 3 not in answering(run.holder.samples[-1]))
-        hung = card(run.holder.samples[-1], 3)
+        await run.store.until(lambda: 3 not in answering(run.store.samples[-1]))
+        hung = card(run.store.samples[-1], 3)
         assert (hung.card.id, hung.card.name, hung.card.pci_bus_id) == ("GPU-3", "Fake", "0000:03:00.0")
         run.control.unlink()
-        await run.holder.until(lambda: answering(run.holder.samples[-1]) == list(range(8)))
+        await run.store.until(lambda: answering(run.store.samples[-1]) == list(range(8)))
         assert "skip only index:3" in run.starts
-        await run.holder.until(lambda: bool(run.events("card_trusted_again")))
+        await run.store.until(lambda: bool(run.events("device_recovered")))
 
 
 @pytest.mark.asyncio
@@ -88,17 +88,17 @@ async def test_all_cards_hang(supervise: Supervise) -> None:
         (good,) = await run.samples(1)
         run.control.write_text("0 1 2 3 4 5 6 7")
         await run.states("ok", "unresponsive")
-        status = run.holder.snapshot.collector
+        status = run.store.snapshot.collector
         assert status.detail == "none of 8 cards can be read: 8 did not answer in time"
         assert status.consecutive_failures >= 1
-        held = run.holder.snapshot.sample
+        held = run.store.snapshot.sample
         assert held is not None
         assert answering(held) == answering(good)
         run.control.unlink()
-        await run.holder.until(
-            lambda: answering(run.holder.samples[-1]) == list(range(8)) and run.holder.samples[-1] is not held
+        await run.store.until(
+            lambda: answering(run.store.samples[-1]) == list(range(8)) and run.store.samples[-1] is not held
         )
-        assert run.holder.snapshot.collector.state is CollectorState.OK
+        assert run.store.snapshot.collector.state is CollectorState.OK
 
 
 @pytest.mark.asyncio
@@ -110,24 +110,24 @@ async def test_a_card_that_crashes_the_process(supervise: Supervise) -> None:
             assert crashed.figures["compute_utilization"] is Reason.TRANSIENT_DRIVER_ERROR
             fault = "the collector crashed while reading this card: ended by SIGSEGV: Xid 79"
             assert crashed.unhealthy_reason == fault
-        assert {snapshot.collector.state for snapshot in run.holder.seen} == {CollectorState.OK}
+        assert {snapshot.collector.state for snapshot in run.store.seen} == {CollectorState.OK}
 
 
 @pytest.mark.asyncio
 async def test_all_cards_crash_the_process(supervise: Supervise) -> None:
     async with supervise("CrashAll") as run:
         await run.states("crashed")
-        status = run.holder.snapshot.collector
+        status = run.store.snapshot.collector
         assert status.detail == "none of 8 cards can be read: the collector crashed on each"
-        assert run.holder.snapshot.sample is None
+        assert run.store.snapshot.sample is None
 
 
 @pytest.mark.asyncio
 async def test_a_card_that_hangs_only_beside_others_costs_no_tick(supervise: Supervise) -> None:
     async with supervise("HangInCompany") as run:
-        await run.holder.until(lambda: len(run.events("card_answers_again")) >= 2)
-        assert all(set(answering(sample)) >= {0, 1, 2, 4, 5, 6, 7} for sample in run.holder.samples)
-        assert len(run.holder.samples) >= 3
+        await run.store.until(lambda: len(run.events("device_readmitted")) >= 2)
+        assert all(set(answering(sample)) >= {0, 1, 2, 4, 5, 6, 7} for sample in run.store.samples)
+        assert len(run.store.samples) >= 3
 
 
 @pytest.mark.asyncio
@@ -143,8 +143,8 @@ async def test_slow_is_not_stuck(supervise: Supervise) -> None:
 async def test_a_process_that_touches_what_it_should_not_is_not_followed(supervise: Supervise) -> None:
     async with supervise("Disobedient") as run:
         await run.states("failed")
-        assert "card 3, which it should not touch" in str(run.holder.snapshot.collector.detail)
-        held = run.holder.snapshot.sample
+        assert "card 3, which it should not touch" in str(run.store.snapshot.collector.detail)
+        held = run.store.snapshot.sample
         assert held is not None
         assert answering(held) == [0, 1, 2]
 

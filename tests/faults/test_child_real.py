@@ -20,7 +20,7 @@ async def test_simulated_cards_are_read(supervise: Supervise) -> None:
             for reading in sample.readings:
                 assert isinstance(reading.figures["memory_used"], int)
                 assert isinstance(reading.figures["power_usage"], int)
-        assert run.holder.snapshot.collector.restarts == 0
+        assert run.store.snapshot.collector.restarts == 0
 
 
 @pytest.mark.asyncio
@@ -35,10 +35,10 @@ async def test_one_simulated_card_hangs_and_comes_back(supervise: Supervise, tmp
             assert figures[2] is Reason.TIMEOUT
             assert all(isinstance(figure, int) for index, figure in enumerate(figures) if index != 2)
         scenario.write_text("count = 4\n")
-        await run.holder.until(
-            lambda: isinstance(run.holder.samples[-1].readings[2].figures["compute_utilization"], int)
+        await run.store.until(
+            lambda: isinstance(run.store.samples[-1].readings[2].figures["compute_utilization"], int)
         )
-        assert run.holder.samples[-1].readings[2].card.id == "SIM-2"
+        assert run.store.samples[-1].readings[2].card.id == "SIM-2"
 
 
 @pytest.mark.asyncio
@@ -48,7 +48,7 @@ async def test_a_library_that_fails_says_so_and_comes_back(supervise: Supervise,
     command = [*COMMAND, "--scenario", str(scenario)]
     async with supervise("", command=command, manufacturer="simulated", period_s=0.3) as run:
         await run.states("driver_not_loaded")
-        assert run.holder.snapshot.collector.detail == "the upgrade is not done"
+        assert run.store.snapshot.collector.detail == "the upgrade is not done"
         scenario.write_text("")
         await run.states("driver_not_loaded", "ok")
 
@@ -57,7 +57,7 @@ async def test_a_library_that_fails_says_so_and_comes_back(supervise: Supervise,
 async def test_another_manufacturers_process_is_not_believed(supervise: Supervise) -> None:
     async with supervise("", command=COMMAND, manufacturer="nvidia") as run:
         await run.states("failed")
-        assert run.holder.snapshot.sample is None
-        status = run.holder.snapshot.collector
+        assert run.store.snapshot.sample is None
+        status = run.store.snapshot.collector
         assert status.state is CollectorState.FAILED
         assert status.detail == "the collector speaks for simulated, not for nvidia"

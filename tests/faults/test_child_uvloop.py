@@ -11,7 +11,7 @@ import pytest
 from devicemanager.clock import SystemClock
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.node.supervisor import Supervisor, SupervisorOptions
-from tests.faults.conftest import FAKE, WatchedHolder
+from tests.faults.conftest import FAKE, WatchedStore
 
 uvloop = pytest.importorskip("uvloop")
 
@@ -42,16 +42,16 @@ def warm() -> None:
 def test_faults_on_uvloop(tmp_path: Path, mode: str, state: CollectorState, answering: int) -> None:
     async def scenario() -> None:
         clock = SystemClock()
-        holder = WatchedHolder(0.3, clock)
+        store = WatchedStore(0.3, clock)
         command = [sys.executable, "-I", "-S", str(FAKE), mode, "--control", str(tmp_path / "control")]
         options = SupervisorOptions(manufacturer="nvidia", period_s=0.3, command=command, card_deadline_s=1.5)
         async with asyncio.TaskGroup() as tasks:
-            run = tasks.create_task(_run(Supervisor(options, holder, clock)))
-            await holder.until(lambda: len(holder.samples) >= 3)
-            for sample in holder.samples:
+            run = tasks.create_task(_run(Supervisor(options, store, clock)))
+            await store.until(lambda: len(store.samples) >= 3)
+            for sample in store.samples:
                 figures = [reading.figures["memory_used"] for reading in sample.readings]
                 assert sum(isinstance(figure, int) for figure in figures) == answering
-            assert holder.snapshot.collector.state is state
+            assert store.snapshot.collector.state is state
             stopping_s = clock.monotonic()
             run.cancel()
         assert clock.monotonic() - stopping_s < 0.8

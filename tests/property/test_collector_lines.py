@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors import lines
-from devicemanager.errors import CollectorError, DocumentError
+from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
 from devicemanager.model.figures import FIGURES
 from devicemanager.rules import plausibility
 from devicemanager.rules.plausibility import CARDS_LIMIT
-from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read, decode
+from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read, decode, encode
 
 words = st.text(st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1, max_size=60)
 reasons = st.sampled_from(Reason)
@@ -80,24 +79,27 @@ def test_any_figures_are_plausible_or_absent(body: dict[str, object]) -> None:
         assert used <= total
 
 
-@given(readings())
-def test_a_reading_comes_back_as_it_was(reading: Reading) -> None:
-    assert decode(lines.reading(reading)) == Read(reading)
+@given(readings(), st.none() | st.lists(words, unique=True, max_size=4))
+def test_a_reading_comes_back_as_it_was(reading: Reading, partitions: list[str] | None) -> None:
+    card = reading.card
+    listed = (
+        None if partitions is None or card.id is None else tuple(Card(0, p, parent=card.id) for p in partitions)
+    )
+    assert decode(encode(Read(reading, listed))) == Read(reading, listed)
 
 
 @given(cards, st.integers(0, CARDS_LIMIT), words)
 def test_the_other_lines_come_back_as_they_were(card: Card, count: int, word: str) -> None:
-    assert decode(lines.announcement(card)) == Announced(card)
-    assert decode(lines.end(count)) == End(count)
-    assert decode(lines.begin(count / 7, count / 3)) == Begin(count / 7, datetime.fromtimestamp(count / 3, UTC))
-    assert decode(lines.hello(word, 1)) == Hello(word)
-    error = CollectorError(CollectorState.NO_PERMISSION, word)
-    assert decode(lines.failed(error)) == Failed(CollectorState.NO_PERMISSION, word)
+    begin = Begin(count / 7, datetime.fromtimestamp(count / 3, UTC))
+    partition = Card(card.index, word, parent=word, profile=word)
+    failed = Failed(CollectorState.NO_PERMISSION, word)
+    for line in (Announced(card), Announced(partition), End(count), begin, Hello(word), failed):
+        assert decode(encode(line)) == line
 
 
 @given(readings(), st.integers(0, 2000), st.integers(0, 255))
 def test_one_flipped_byte(reading: Reading, place: int, value: int) -> None:
-    raw = bytearray(lines.reading(reading))
+    raw = bytearray(encode(Read(reading)))
     raw[place % len(raw)] = value
     decoded(bytes(raw))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devicemanager.model.accelerator import Card, Reading, Reason
-from devicemanager.node.round import assemble, remember
+from devicemanager.node.tick import assemble, remember
 from devicemanager.rules.device_ids import is_provisional
 from devicemanager.rules.identity import NO_ORDER
 from tests import devices

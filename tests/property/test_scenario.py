@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.scenario import Load, Span, Window, parse_scenario
+from collectors.scenario import parse_scenario
+from collectors.scenario_values import Load, Span, Window
 from collectors.simulated import SimulatedCollector
 from devicemanager.errors import CollectorError
 from devicemanager.model.figures import BY_NAME
@@ -15,7 +16,16 @@ KEYS = st.sampled_from(
     (
         *("count", "card", "cards", "fail", "manufacturer", "id", "index", "name", "memory_mib", "load", "shape"),
         *("low", "high", "period", "absent", "power", "lost", "hang", "unhealthy", "reason", "every", "at", "for"),
-        *("state", "idle", "full", "power_watts", "temperature_celsius", "memory_used_percent"),
+        *(
+            "state",
+            "idle",
+            "full",
+            "power_watts",
+            "temperature_celsius",
+            "memory_used_percent",
+            "partitions",
+            "profile",
+        ),
     )
 )
 SCALARS = (

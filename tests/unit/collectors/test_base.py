@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from collectors.base import AMBIGUOUS_STRIKES, LibraryCollector
-from collectors.process import Selection, sample
+from collectors.process import sample
 from devicemanager.errors import CollectorError
-from devicemanager.model.accelerator import CollectorState
+from devicemanager.model.accelerator import CollectorState, DeviceKey
+from devicemanager.rules.selection import Selection
 from tests.standins import acme
 from tests.standins.acme import BUSY, FAILED, FORBIDDEN, GONE, NO_DRIVER, NO_SUCH_FIGURE, NOBODY_KNOWS, OK, Script
 from tests.standins.child import CollectorChild
@@ -33,7 +34,7 @@ class Machine:
     def tick(self, *, skip: int | None = None) -> list[Reading]:
         """The readings of one sample."""
         written: list[bytes] = []
-        selection = Selection() if skip is None else Selection(skip=frozenset({f"index:{skip}"}))
+        selection = Selection() if skip is None else Selection(skip=frozenset({DeviceKey(index=skip)}))
         sample(self.collector, selection, written.append)
         lines = [json.loads(line) for line in b"".join(written).splitlines()]
         return [line["reading"] for line in lines if "reading" in line]
@@ -75,6 +76,8 @@ class TestDevices:
             "cores": 11,
             "temperature": 41,
             "power": 101_000,
+            "powerLimit": "unsupported",
+            "clockReductionReasons": "unsupported",
             "unhealthy": None,
             "unread": {},
         }

@@ -81,7 +81,7 @@ class TestOneCall:
     def test_a_figure_that_is_left_out_is_not_supported(
         self, machine: Machine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(acme.AcmeLibrary, "figures", lambda *_: {"cores_percent": 3})
+        monkeypatch.setattr(acme.AcmeLibrary, "figures", lambda *_: {"compute_utilization": 3})
         reading = machine.tick()[0]
         assert [reading[name] for name in FIGURES] == [
             "unsupported",

@@ -14,9 +14,11 @@ import pytest
 from typing_extensions import override
 
 from collectors.contract import DriverSuspectedError
-from collectors.process import Selection, sample
+from collectors.process import sample
 from devicemanager.errors import CollectorError
-from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.accelerator import Card, CollectorState, DeviceKey, Reading, Reason
+from devicemanager.model.figures import Figures
+from devicemanager.rules.selection import Selection
 from tests import devices
 from tests.standins.child import DEADLINE_S, CollectorChild
 from tests.standins.nvml import NvmlStandin, Scenario
@@ -138,22 +140,16 @@ class TestSample:
         ("selection", "read"),
         [
             (Selection(), [0, 1, 2]),
-            (Selection(skip=frozenset({"index:1"})), [0, 2]),
-            (Selection(only=frozenset({"index:1"})), [1]),
-            (Selection(only=frozenset({"index:1"}), skip=frozenset({"index:1"})), []),
-            (Selection(only=frozenset({"index:7"})), []),
+            (Selection(skip=frozenset({DeviceKey(index=1)})), [0, 2]),
+            (Selection(only=frozenset({DeviceKey(index=1)})), [1]),
+            (Selection(only=frozenset({DeviceKey(index=1)}), skip=frozenset({DeviceKey(index=1)})), []),
+            (Selection(only=frozenset({DeviceKey(index=7)})), []),
         ],
     )
     def test_cards_that_are_not_selected_are_counted_only(self, selection: Selection, read: list[int]) -> None:
         collector = Cards(healthy(0), healthy(1), healthy(2))
         assert lines_of(collector, selection)[-1] == {"end": {"count": 3}}
         assert collector.read_cards == read
-
-    def test_a_card_is_also_selected_by_an_id_that_is_known(self) -> None:
-        selection = Selection(skip=frozenset({"GPU-1"}))
-        assert Card(0, "GPU-1") not in selection
-        assert Card(0, "GPU-2") in selection
-        assert Card(0) in selection
 
 
 class TestArguments:
@@ -167,6 +163,9 @@ class TestArguments:
             (["simulated", "--period", "-1"], "must be above 0"),
             (["simulated", "--period", "nan"], "must be above 0"),
             (["simulated", "--period", "soon"], "not a duration"),
+            (["simulated", "--skip", "pci:1"], "argument --skip: must be index:<n>"),
+            (["simulated", "--only", "a/b/c"], "argument --only: must be index:<n>"),
+            (["simulated", "--assume", "GPU-1"], "argument --assume: must be <index>=<id>"),
             (["simulated", "--fd", "987"], "--fd 987: Bad file descriptor"),
             ([], "NAME"),
         ],
@@ -330,3 +329,87 @@ def test_reasons_are_written_as_their_words() -> None:
         "unhealthy": "gone",
         "unread": {},
     }
+
+
+class Partitioned(Cards):
+    """One healthy card with the partitions given, each with figures, or raising."""
+
+    def __init__(self, *partitions: Card | Exception, answer: Reading | Exception | None = None) -> None:
+        super().__init__(healthy(0) if answer is None else answer)
+        self._partitions = partitions
+        self.read_partitions: list[str | None] = []
+
+    def partitions(self, card: Card) -> Iterator[Card]:
+        for one in self._partitions:
+            if isinstance(one, Exception):
+                raise one
+            yield one
+
+    @override
+    def read(self, card: Card) -> Reading:
+        if card.parent is None:
+            return super().read(card)
+        self.read_partitions.append(card.id)
+        if card.profile == "broken":
+            raise ZeroDivisionError
+        return devices.partition(card, memory_total=4, memory_used=2)
+
+
+def listed(lines: list[dict[str, object]]) -> object:
+    (first,) = (line["reading"] for line in lines[2:3])
+    assert isinstance(first, dict)
+    return [one["id"] for one in first["partitions"]] if "partitions" in first else None
+
+
+class TestPartitions:
+    def test_each_is_announced_and_read_after_its_card(self) -> None:
+        lines = lines_of(Partitioned(Card(0, "P-1", profile="1g.10gb"), Card(0, "P-2")))
+        assert [next(iter(line)) for line in lines] == [
+            *("begin", "card", "reading", "card", "reading", "card", "reading", "end")
+        ]
+        assert listed(lines) == ["P-1", "P-2"]
+        assert lines[3] == {"card": {"index": 0, "parent": "ID-0", "id": "P-1", "profile": "1g.10gb"}}
+        assert lines[-1] == {"end": {"count": 1}}
+
+    def test_one_that_is_skipped_is_listed_and_not_touched(self) -> None:
+        collector = Partitioned(Card(0, "P-1"), Card(0, "P-2"))
+        selection = Selection(skip=frozenset({DeviceKey(id="P-1", parent="ID-0")}))
+        assert listed(lines_of(collector, selection)) == ["P-1", "P-2"]
+        assert collector.read_partitions == ["P-2"]
+
+    def test_one_alone_needs_its_card_and_no_other(self) -> None:
+        collector = Partitioned(Card(0, "P-1"), Card(0, "P-2"))
+        selection = Selection(only=frozenset({DeviceKey(id="P-2", parent="ID-0")}), assumed={0: "ID-0"})
+        lines_of(collector, selection)
+        assert (collector.read_cards, collector.read_partitions) == ([0], ["P-2"])
+
+    def test_one_that_breaks_costs_itself(self, capfd: pytest.CaptureFixture[str]) -> None:
+        lines = lines_of(Partitioned(Card(0, "P-1", profile="broken"), Card(0, "P-2")))
+        readings = [line["reading"] for line in lines if "reading" in line]
+        assert [reading["memory"] for reading in readings if isinstance(reading, dict)] == [
+            *(80 << 30, "transient_driver_error", 4)
+        ]
+        assert "ZeroDivisionError" in capfd.readouterr().err
+
+    def test_those_without_an_id_or_with_one_of_two_cannot_be_addressed(self) -> None:
+        assert listed(lines_of(Partitioned(*(Card(0, own) for own in ("P-1", "P-2", "P-1", None))))) == ["P-2"]
+
+    @pytest.mark.parametrize("fault", [CollectorError(CollectorState.FAILED, "not now"), ZeroDivisionError("x")])
+    def test_that_they_cannot_be_told_is_not_that_there_are_none(
+        self, fault: Exception, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        lines = lines_of(Partitioned(Card(0, "P-1"), fault))
+        assert listed(lines) is None
+        assert len(lines) == 4
+        assert capfd.readouterr().err
+        assert listed(lines_of(Partitioned())) == []
+
+    def test_a_card_that_gives_nothing_is_not_asked(self) -> None:
+        lost = Reading.unreadable(Card(0, "ID-0"), Reason.LOST, "gone")
+        for answer in (lost, devices.reading(Card(0))):
+            assert listed(lines_of(Partitioned(Card(0, "P-1"), answer=answer))) is None
+
+    def test_a_figure_of_a_partition_refutes_that_the_driver_is_gone(self) -> None:
+        reading = Reading(Card(0, "ID-0"), Figures(Reason.PARTITIONED))
+        suspected = DriverSuspectedError(CollectorState.DRIVER_NOT_LOADED, "so it seems", reading)
+        assert lines_of(Partitioned(Card(0, "P-1"), answer=suspected))[-1] == {"end": {"count": 1}}

@@ -7,17 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.scenario import (
-    SPANS,
-    Load,
-    Scenario,
-    SimulatedCard,
-    Span,
-    Window,
-    default_scenario,
-    parse_scenario,
-    read_scenario,
-)
+from collectors.scenario import default_scenario, parse_scenario, read_scenario
+from collectors.scenario_values import SPANS, Load, Scenario, SimulatedCard, Span, Window
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import CollectorState, Reason
 
@@ -155,26 +146,6 @@ def test_a_file_that_is_no_toml(tmp_path: Path, content: bytes) -> None:
         read_scenario(path, "simulated")
 
 
-@pytest.mark.parametrize(
-    ("now_s", "covered"), [(119.9, False), (120, True), (149.9, True), (150, False), (720, True), (750, False)]
-)
-def test_a_window_returns_every_period(now_s: float, covered: bool) -> None:
-    assert Window(600, 120, 30).covers(now_s) is covered
-
-
-def test_a_window_may_reach_over_the_end_of_its_period() -> None:
-    assert [Window(60, 50, 20).covers(now_s) for now_s in (9, 10, 49, 50, 69)] == [True, False, False, True, True]
-
-
-@pytest.mark.parametrize(
-    ("shape", "values"),
-    [("constant", [90, 90, 90]), ("square", [90, 90, 10]), ("sawtooth", [10, 30, 50])],
-)
-def test_shapes_of_load(shape: str, values: list[float]) -> None:
-    load = Load(shape, 10, 90, 100)
-    assert [load.at(now_s, 0.0) for now_s in (0, 25, 50)] == pytest.approx(values)
-
-
 def documented() -> list[str]:
     page = Path(__file__).parents[3] / "docs" / "simulated.md"
     return re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
@@ -208,3 +179,38 @@ def test_a_card_too_many_is_looked_at_all_the_same() -> None:
     found = problems('count = 1\n[[cards]]\nindex = 4\nload = "high"\n')
     assert "index is 4, but there are 1 cards" in found
     assert "card 4: load must be a table" in found
+
+
+def test_partitions_of_a_card() -> None:
+    text = """
+    [[cards]]
+    partitions = [
+      { profile = "2g.20gb", memory_mib = 19968, load = { shape = "constant", high = 30 } },
+      { id = "SIM-mine", absent = { cores = "unsupported" }, hang = true },
+    ]
+    """
+    first, second = parsed(text).cards[0].partitions
+    assert (first.id, first.profile, first.memory_mib) == ("SIM-0-P0", "2g.20gb", 19968)
+    assert first.load == Load("constant", 5, 30)
+    assert (second.id, second.profile, second.absent) == (
+        "SIM-mine",
+        "1g.10gb",
+        {"compute_utilization": Reason.UNSUPPORTED},
+    )
+    assert second.hang is not None
+    assert parsed(text).cards[1].partitions == ()
+
+
+@pytest.mark.parametrize(
+    ("partition", "problem"),
+    [
+        ("{ id = 'GPU-1' }", "must begin with SIM-"),
+        ("{ power_watts = { idle = 1, full = 2 } }", "power_watts is unknown"),
+        ("{ absent = { power = 'lost' } }", "power is unknown"),
+        ("{ memory_mib = 0 }", "memory_mib must be"),
+        ("{ id = 'SIM-x' }, { id = 'SIM-x' }", "two partitions have the same id"),
+        (", ".join(["{}"] * 1025), "there are more than 1024 partitions"),
+    ],
+)
+def test_a_mistake_in_a_partition_is_named(partition: str, problem: str) -> None:
+    assert problem in problems(f"[[cards]]\npartitions = [{partition}]\n")

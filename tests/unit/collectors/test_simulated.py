@@ -8,7 +8,7 @@ import pytest
 from collectors.simulated import SimulatedCollector
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
-from devicemanager.model.figures import Figures
+from devicemanager.model.figures import FIGURES, Figures, Scope
 
 
 class HangError(Exception):
@@ -175,3 +175,32 @@ def test_no_scenario_is_two_cards() -> None:
     collector.open()
     assert [collector.read(card).card.id for card in collector.cards()] == ["SIM-a-0", "SIM-a-1"]
     collector.close()
+
+
+def test_a_partitioned_card_has_no_compute_of_its_own_and_its_partitions_do(simulation: Simulation) -> None:
+    simulation.play("[[cards]]\npartitions = [{ memory_mib = 100 }, { absent = { cores = 'unsupported' } }]\n")
+    first, second = simulation.read()
+    assert first.figures["compute_utilization"] is Reason.PARTITIONED
+    assert isinstance(first.figures["memory_used"], int)
+    assert isinstance(second.figures["compute_utilization"], int)
+    assert list(simulation.collector.partitions(second.card)) == []
+    partitions = list(simulation.collector.partitions(first.card))
+    assert [(card.key.text, card.index, card.profile) for card in partitions] == [
+        ("SIM-0/SIM-0-P0", 0, "1g.10gb"),
+        ("SIM-0/SIM-0-P1", 0, "1g.10gb"),
+    ]
+    one, other = map(simulation.collector.read, partitions)
+    assert one.figures["memory_total"] == 100 << 20
+    assert isinstance(one.figures["compute_utilization"], int)
+    assert other.figures["compute_utilization"] is Reason.UNSUPPORTED
+    of_the_board = [one.figures[spec.name] for spec in FIGURES if spec.scope is Scope.BOARD]
+    assert set(of_the_board) == {Reason.REPORTED_ON_PRIMARY}
+
+
+def test_a_partition_hangs_and_is_lost_without_its_card(simulation: Simulation) -> None:
+    simulation.play("[[cards]]\npartitions = [{ hang = true }, { lost = true }]\n")
+    card = simulation.read()[0].card
+    hung, lost = simulation.collector.partitions(card)
+    with pytest.raises(HangError):
+        simulation.collector.read(hung)
+    assert simulation.collector.read(lost).figures["memory_used"] is Reason.LOST

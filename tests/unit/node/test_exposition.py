@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from devicemanager import __version__
 from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Reason, Sample
 from devicemanager.node.exposition import Exposition
-from devicemanager.node.holder import Holder
+from devicemanager.node.snapshot_store import SnapshotStore
 from tests import devices
 from tests.timing import FakeClock
 
@@ -43,17 +43,19 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def holder(clock: FakeClock) -> Holder:
-    return Holder("nvidia", 1.5, None, clock)
+def store(clock: FakeClock) -> SnapshotStore:
+    return SnapshotStore("nvidia", 1.5, None, clock)
 
 
 @pytest.fixture
-def exposition(holder: Holder, clock: FakeClock) -> Exposition:
-    return Exposition(holder, lambda: ENDS, clock)
+def exposition(store: SnapshotStore, clock: FakeClock) -> Exposition:
+    return Exposition(store, lambda: ENDS, clock)
 
 
-def publish(holder: Holder, clock: FakeClock, *readings: Reading) -> None:
-    holder.publish(Sample(clock.now(), clock.monotonic(), 0.0125, readings))
+def publish(store: SnapshotStore, clock: FakeClock, *readings: Reading) -> None:
+    store.update(
+        CollectorStatus(CollectorState.OK, clock.now()), Sample(clock.now(), clock.monotonic(), 0.0125, readings)
+    )
 
 
 def series(exposition: Exposition) -> dict[str, list[tuple[Mapping[str, str], float]]]:
@@ -83,8 +85,8 @@ def test_what_is_running_and_until_when(exposition: Exposition) -> None:
     assert found["devicemanager_certificate_not_after_timestamp_seconds"] == [({}, ENDS.timestamp())]
 
 
-def test_figures_are_in_base_units(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
-    publish(holder, clock, READING)
+def test_figures_are_in_base_units(exposition: Exposition, store: SnapshotStore, clock: FakeClock) -> None:
+    publish(store, clock, READING)
     found = series(exposition)
 
     assert {name: found[name] for name in OF_A_CARD} == {
@@ -93,11 +95,11 @@ def test_figures_are_in_base_units(exposition: Exposition, holder: Holder, clock
 
 
 def test_an_absent_figure_has_no_series_and_costs_no_other(
-    exposition: Exposition, holder: Holder, clock: FakeClock
+    exposition: Exposition, store: SnapshotStore, clock: FakeClock
 ) -> None:
     no_power = devices.reading(CARD, power_usage=Reason.UNSUPPORTED)
     unreadable = Reading.unreadable(Card(1, "GPU-1"), Reason.LOST, "the card is lost")
-    publish(holder, clock, no_power, unreadable)
+    publish(store, clock, no_power, unreadable)
     found = series(exposition)
 
     assert "accelerator_power_watts" not in found
@@ -109,11 +111,13 @@ def test_an_absent_figure_has_no_series_and_costs_no_other(
     ]
 
 
-def test_names_are_counted_and_each_has_a_series(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
+def test_names_are_counted_and_each_has_a_series(
+    exposition: Exposition, store: SnapshotStore, clock: FakeClock
+) -> None:
     limited = devices.reading(CARD, clock_reduction_reasons=("sw_power_cap", "hw_slowdown"))
     unknown = devices.reading(Card(1, "GPU-1"), clock_reduction_reasons=Reason.UNSUPPORTED)
     free = devices.reading(Card(2, "GPU-2"))
-    publish(holder, clock, limited, unknown, free)
+    publish(store, clock, limited, unknown, free)
     found = series(exposition)
 
     counts = [(labels["id"], value) for labels, value in found["accelerator_clock_reduction_reasons"]]
@@ -133,32 +137,34 @@ def test_names_are_counted_and_each_has_a_series(exposition: Exposition, holder:
     ids=["no-total", "no-used", "zero-total"],
 )
 def test_a_ratio_needs_both_its_sides(
-    exposition: Exposition, holder: Holder, clock: FakeClock, reading: Reading
+    exposition: Exposition, store: SnapshotStore, clock: FakeClock, reading: Reading
 ) -> None:
-    publish(holder, clock, reading)
+    publish(store, clock, reading)
 
     assert "accelerator_memory_used_ratio" not in series(exposition)
 
 
 def test_what_a_card_does_not_say_is_an_empty_label(
-    exposition: Exposition, holder: Holder, clock: FakeClock
+    exposition: Exposition, store: SnapshotStore, clock: FakeClock
 ) -> None:
-    publish(holder, clock, replace(READING, card=Card(3, "index:3")))
+    publish(store, clock, replace(READING, card=Card(3, "index:3")))
 
     ((labels, _),) = series(exposition)["accelerator_unhealthy"]
     assert labels == {"manufacturer": "nvidia", "id": "index:3", "index": "3", "name": "", "pci_bus_id": ""}
 
 
-def test_names_with_quotes_and_newlines_survive(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
-    publish(holder, clock, replace(READING, card=Card(0, "GPU-0", 'a "card"\n\\x')))
+def test_names_with_quotes_and_newlines_survive(
+    exposition: Exposition, store: SnapshotStore, clock: FakeClock
+) -> None:
+    publish(store, clock, replace(READING, card=Card(0, "GPU-0", 'a "card"\n\\x')))
 
     ((labels, _),) = series(exposition)["accelerator_unhealthy"]
     assert labels["name"] == 'a "card"\n\\x'
 
 
-def test_the_verdict_is_counted(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
-    publish(holder, clock, READING)
-    holder.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), consecutive_failures=4, restarts=2))
+def test_the_state_is_counted(exposition: Exposition, store: SnapshotStore, clock: FakeClock) -> None:
+    publish(store, clock, READING)
+    store.update(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), consecutive_failures=4, restarts=2))
     found = series(exposition)
 
     assert found["devicemanager_collector_consecutive_failures"][0][1] == 4
@@ -166,8 +172,8 @@ def test_the_verdict_is_counted(exposition: Exposition, holder: Holder, clock: F
     assert found["accelerator_memory_used_bytes"]  # the last sample is kept, and its age says how old it is
 
 
-def test_times_of_the_sample(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
-    publish(holder, clock, READING)
+def test_times_of_the_sample(exposition: Exposition, store: SnapshotStore, clock: FakeClock) -> None:
+    publish(store, clock, READING)
     clock.monotonic_s += 2.25
     found = series(exposition)
 
@@ -177,9 +183,9 @@ def test_times_of_the_sample(exposition: Exposition, holder: Holder, clock: Fake
 
 
 def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
-    exposition: Exposition, holder: Holder, clock: FakeClock
+    exposition: Exposition, store: SnapshotStore, clock: FakeClock
 ) -> None:
-    publish(holder, clock, READING)
+    publish(store, clock, READING)
     ages, kept = [], set()
     for _ in range(3):
         ages.append(series(exposition)["devicemanager_sample_age_seconds"][0][1])
@@ -187,13 +193,15 @@ def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
         clock.monotonic_s += 1
     assert (ages, len(kept)) == ([0.0, 1.0, 2.0], 1)
 
-    holder.report(CollectorStatus(CollectorState.CRASHED, clock.now()))
+    store.update(CollectorStatus(CollectorState.CRASHED, clock.now()))
     states = {labels["state"]: value for labels, value in series(exposition)["devicemanager_collector_state"]}
     assert states["crashed"] == 1
 
 
-def test_every_metric_is_documented_and_no_other(exposition: Exposition, holder: Holder, clock: FakeClock) -> None:
-    publish(holder, clock, devices.reading(CARD, clock_reduction_reasons=("sw_power_cap",)))
+def test_every_metric_is_documented_and_no_other(
+    exposition: Exposition, store: SnapshotStore, clock: FakeClock
+) -> None:
+    publish(store, clock, devices.reading(CARD, clock_reduction_reasons=("sw_power_cap",)))
     docs = Path(__file__).parents[3] / "docs"
     page = (docs / "metrics.md").read_text(encoding="utf-8")
     section = page.partition("## The device manager")[2].partition("\n## ")[0]
@@ -203,9 +211,9 @@ def test_every_metric_is_documented_and_no_other(exposition: Exposition, holder:
 
 
 def test_the_text_ends_in_a_newline_and_repeats_no_family(
-    exposition: Exposition, holder: Holder, clock: FakeClock
+    exposition: Exposition, store: SnapshotStore, clock: FakeClock
 ) -> None:
-    publish(holder, clock, READING, replace(READING, card=Card(1, "GPU-1")))
+    publish(store, clock, READING, replace(READING, card=Card(1, "GPU-1")))
     text = exposition.render().decode()
     types = [line for line in text.splitlines() if line.startswith("# TYPE")]
 

@@ -11,13 +11,15 @@ from pytest_aiohttp.plugin import AiohttpClient
 
 from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Sample
 from devicemanager.node.exposition import Exposition
-from devicemanager.node.holder import Holder
-from devicemanager.node.server import ClientPolicy, build_app, progress_check, verdict_check
+from devicemanager.node.server import ClientPolicy, build_app, collector_check, progress_check
+from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check
 from tests import devices
 from tests.timing import FakeClock
 from tests.tls_peers import Logged, authority, cas, client, connected, server_identity
+
+OK = CollectorStatus(CollectorState.OK, datetime(2026, 8, 12, tzinfo=UTC))
 
 ANYONE = ClientPolicy(certificate_required=False)
 PATH = "/monitor/snapshot"
@@ -45,30 +47,34 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def holder(clock: FakeClock) -> Holder:
-    return Holder("nvidia", 15.0, "node-1", clock)
+def store(clock: FakeClock) -> SnapshotStore:
+    return SnapshotStore("nvidia", 15.0, "node-1", clock)
 
 
 def application(
-    holder: Holder, clock: FakeClock, access: ClientPolicy, live: tuple[Check, ...], logged: Logged | None = None
+    store: SnapshotStore,
+    clock: FakeClock,
+    access: ClientPolicy,
+    live: tuple[Check, ...],
+    logged: Logged | None = None,
 ) -> web.Application:
     return build_app(
-        holder=holder,
-        exposition=Exposition(holder, lambda: datetime(2027, 1, 1, tzinfo=UTC), clock),
+        store=store,
+        exposition=Exposition(store, lambda: datetime(2027, 1, 1, tzinfo=UTC), clock),
         access=access,
         live=live,
-        ready=(PING, verdict_check(holder)),
+        ready=(PING, collector_check(store)),
         clock=clock,
         log=(logged or Logged()).log,
     )
 
 
 @pytest.fixture
-def start(aiohttp_client: AiohttpClient, holder: Holder, clock: FakeClock) -> Start:
+def start(aiohttp_client: AiohttpClient, store: SnapshotStore, clock: FakeClock) -> Start:
     async def started(
         access: ClientPolicy = ANYONE, live: tuple[Check, ...] = (PING,)
     ) -> TestClient[web.Request, web.Application]:
-        return await aiohttp_client(application(holder, clock, access, live))
+        return await aiohttp_client(application(store, clock, access, live))
 
     return started
 
@@ -80,14 +86,16 @@ def sample(clock: FakeClock, used: int = 1) -> Sample:
 
 @pytest.mark.asyncio
 class TestSnapshot:
-    async def test_the_bytes_are_the_holders(self, start: Start, holder: Holder, clock: FakeClock) -> None:
-        holder.publish(sample(clock))
+    async def test_the_bytes_are_those_of_the_store(
+        self, start: Start, store: SnapshotStore, clock: FakeClock
+    ) -> None:
+        store.update(OK, sample(clock))
         async with (await start()).get(PATH) as response:
             assert response.status == 200
             assert response.headers["Content-Type"] == "application/json"
             assert response.headers["Cache-Control"] == "no-cache"
-            assert response.headers["ETag"] == holder.document.etag
-            assert await response.read() == holder.document.body
+            assert response.headers["ETag"] == store.document.etag
+            assert await response.read() == store.document.body
 
     async def test_before_the_first_sample_it_has_no_age(self, start: Start) -> None:
         async with (await start()).get(PATH) as response:
@@ -96,9 +104,9 @@ class TestSnapshot:
             assert (await response.json())["collector"]["state"] == "starting"
 
     async def test_the_age_counts_whole_seconds_from_the_start_of_the_reading(
-        self, start: Start, holder: Holder, clock: FakeClock
+        self, start: Start, store: SnapshotStore, clock: FakeClock
     ) -> None:
-        holder.publish(sample(clock))
+        store.update(OK, sample(clock))
         asking = await start()
         ages = []
         for elapsed in (0.0, 0.9, 0.2, 60.0):
@@ -115,21 +123,23 @@ class TestSnapshot:
         ids=["same", "weak", "list", "weak-in-list", "any"],
     )
     async def test_a_current_copy_is_not_sent_again(
-        self, start: Start, holder: Holder, clock: FakeClock, wanted: str
+        self, start: Start, store: SnapshotStore, clock: FakeClock, wanted: str
     ) -> None:
-        holder.publish(sample(clock))
+        store.update(OK, sample(clock))
         clock.monotonic_s += 3
-        headers = {"If-None-Match": wanted.format(etag=holder.document.etag)}
+        headers = {"If-None-Match": wanted.format(etag=store.document.etag)}
         async with (await start()).get(PATH, headers=headers) as response:
             assert response.status == 304
             assert await response.read() == b""
-            assert response.headers["ETag"] == holder.document.etag
+            assert response.headers["ETag"] == store.document.etag
             assert response.headers["Cache-Control"] == "no-cache"
             assert response.headers["Age"] == "3"
 
-    async def test_a_list_may_come_in_several_headers(self, start: Start, holder: Holder, clock: FakeClock) -> None:
-        holder.publish(sample(clock))
-        headers = [("If-None-Match", '"other"'), ("If-None-Match", holder.document.etag)]
+    async def test_a_list_may_come_in_several_headers(
+        self, start: Start, store: SnapshotStore, clock: FakeClock
+    ) -> None:
+        store.update(OK, sample(clock))
+        headers = [("If-None-Match", '"other"'), ("If-None-Match", store.document.etag)]
         async with (await start()).get(PATH, headers=headers) as response:
             assert response.status == 304
 
@@ -139,15 +149,15 @@ class TestSnapshot:
             assert response.status == 200
 
     async def test_the_tag_changes_with_the_sample_and_with_the_collectors_state(
-        self, start: Start, holder: Holder, clock: FakeClock
+        self, start: Start, store: SnapshotStore, clock: FakeClock
     ) -> None:
         asking = await start()
         seen = []
         changes: tuple[Callable[[], None], ...] = (
             lambda: None,
-            lambda: holder.publish(sample(clock, used=1)),
-            lambda: holder.publish(sample(clock, used=2)),
-            lambda: holder.report(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now())),
+            lambda: store.update(OK, sample(clock, used=1)),
+            lambda: store.update(OK, sample(clock, used=2)),
+            lambda: store.update(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now())),
         )
         for change in changes:
             change()
@@ -156,8 +166,8 @@ class TestSnapshot:
 
         assert len({tag for tag, _ in seen}) == len({body for _, body in seen}) == 4
 
-    async def test_head_has_the_headers_of_get(self, start: Start, holder: Holder, clock: FakeClock) -> None:
-        holder.publish(sample(clock))
+    async def test_head_has_the_headers_of_get(self, start: Start, store: SnapshotStore, clock: FakeClock) -> None:
+        store.update(OK, sample(clock))
         asking = await start()
         async with asking.head(PATH) as head, asking.get(PATH) as full:
             assert await head.read() == b""
@@ -203,14 +213,14 @@ class TestProbes:
         assert statuses == [200, 200, 500]
 
     @pytest.mark.parametrize("state", [state for state in CollectorState if state is not CollectorState.STARTING])
-    async def test_any_verdict_is_ready(
-        self, start: Start, holder: Holder, clock: FakeClock, state: CollectorState
+    async def test_any_state_but_starting_is_ready(
+        self, start: Start, store: SnapshotStore, clock: FakeClock, state: CollectorState
     ) -> None:
         asking = await start()
         async with asking.get("/readyz?verbose") as response:
             assert response.status == 500
             assert "[-]collector failed: reason withheld" in await response.text()
-        holder.report(CollectorStatus(state, clock.now()))
+        store.update(CollectorStatus(state, clock.now()))
         async with asking.get("/readyz") as response:
             assert (response.status, await response.text()) == (200, "ok")
 
@@ -265,7 +275,7 @@ class TestMutualTls:
         ids=["nothing", "another-name"],
     )
     async def test_who_is_refused_is_said_once_in_a_while(
-        self, holder: Holder, clock: FakeClock, shown: str | None, names: list[str], reason: str
+        self, store: SnapshotStore, clock: FakeClock, shown: str | None, names: list[str], reason: str
     ) -> None:
         logged = Logged()
         policy = ClientPolicy(certificate_required=True, allowed_names=frozenset({"worker"}))
@@ -273,7 +283,7 @@ class TestMutualTls:
         context = client(None if shown is None else authority().client(shown))
         async with (
             Listener(
-                application(holder, clock, policy, (PING,), logged), [("127.0.0.1", 0)], identity, log=logged.log
+                application(store, clock, policy, (PING,), logged), [("127.0.0.1", 0)], identity, log=logged.log
             ).running() as listener,
             connected(listener.addresses[0], context) as peer,
         ):
@@ -291,10 +301,10 @@ class TestMutualTls:
         ids=["nothing", "an-allowed-name", "another-name"],
     )
     async def test_the_certificate_decides_about_everything_but_the_probes(
-        self, holder: Holder, clock: FakeClock, shown: str | None, status: int
+        self, store: SnapshotStore, clock: FakeClock, shown: str | None, status: int
     ) -> None:
         policy = ClientPolicy(certificate_required=True, allowed_names=frozenset({"worker"}))
-        app = application(holder, clock, policy, (PING,))
+        app = application(store, clock, policy, (PING,))
         identity = server_identity(cas(authority()))
         context = client(None if shown is None else authority().client(shown))
         async with (

@@ -8,8 +8,8 @@ import pytest
 
 from devicemanager.clock import SystemClock
 from devicemanager.errors import SettingsError
-from devicemanager.node.awaited import AwaitedSupervisor
-from devicemanager.node.holder import Holder
+from devicemanager.node.auto_detect import AutoDetectSupervisor
+from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.supervisor import Supervisor
 from devicemanager.programs import hardware
 from devicemanager.settings.loading import load
@@ -79,7 +79,7 @@ def test_a_server_waits_for_a_card_but_chooses_between_no_two(tmp_path: Path) ->
 
     assert list(hardware.rules_for_serving(none)) == []
     assert ["amd and nvidia" in conflict.message for conflict in hardware.rules_for_serving(two)] == [True]
-    assert isinstance(hardware.supervised(none, 15.0)[1], AwaitedSupervisor)
+    assert isinstance(hardware.supervised(none, 15.0)[1], AutoDetectSupervisor)
 
 
 def test_looking_at_all_manufacturers_needs_none_on_the_bus(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_looking_at_a_name_needs_a_known_one() -> None:
 
 def supervisor(*flags: str) -> Supervisor:
     settings = load(ServeSettings, flags, {})
-    holder = Holder("nvidia", 15.0, None, SystemClock())
+    holder = SnapshotStore("nvidia", 15.0, None, SystemClock())
     return hardware.supervisor(settings, "nvidia", 15.0, holder)
 
 

@@ -263,6 +263,31 @@ class TestPartitioned:
         (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
         assert entry.figures["memory_used"] == 2464
 
+    def test_a_partition_that_is_listed_on_its_card_answers(self) -> None:
+        listed = self.partition(pod_uid="", container="")
+        peer = replace(snapshot(snapshot_card()), partitions={"nvidia": (listed,)})
+        (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
+        assert figures(entry) == (9856, 2464, 25, Reason.UNSUPPORTED, 51, 233, False)
+        (entry,) = read(peer, given(Mode.PARTITIONED, PARTITION, partition_id=PARTITION))
+        assert figures(entry) == (9856, 2464, 25, Reason.UNSUPPORTED, 51, 233, False)
+
+    @pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.SHARED, Mode.SLICED])
+    def test_it_says_nothing_of_a_card_that_was_given_otherwise(self, mode: Mode) -> None:
+        listed = self.partition(pod_uid="", container="")
+        peer = replace(snapshot(snapshot_card()), partitions={"nvidia": (listed,)})
+        assert read(peer, given(mode)) == read(snapshot(snapshot_card()), given(mode))
+
+    def test_listed_on_its_card_and_among_the_slices_it_is_believed_where_both_agree(self) -> None:
+        listed = self.partition(pod_uid="", container="")
+        peer = replace(snapshot(snapshot_card(), slices=(self.partition(),)), partitions={"nvidia": (listed,)})
+        (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
+        assert entry.figures["memory_used"] == 2464
+        other = replace(listed, memory_used_mib=1)
+        (entry,) = read(
+            replace(peer, partitions={"nvidia": (other,)}), given(Mode.PARTITIONED, partition_id=PARTITION)
+        )
+        assert entry.figures["memory_used"] is Reason.PARTITIONED
+
     def test_two_partitions_of_one_card_are_two_entries(self) -> None:
         other = "MIG-cccc"
         peer = snapshot(

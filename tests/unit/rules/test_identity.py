@@ -6,7 +6,7 @@ import pytest
 
 from devicemanager.model.accelerator import Card, Reading, Reason
 from devicemanager.model.figures import Figures
-from devicemanager.rules.identity import identify, index_key, order_of
+from devicemanager.rules.identity import identify, order_of
 from tests import devices
 
 ORDER = {0: "GPU-0", 1: "GPU-1", 2: "GPU-2"}
@@ -153,7 +153,3 @@ def test_an_id_that_is_remembered_twice_is_recalled_once() -> None:
         "GPU-0",
         "pci:0000:01:00.0",
     ]
-
-
-def test_an_index_key_is_what_the_collector_is_told() -> None:
-    assert index_key(3) == "index:3"

@@ -1,13 +1,13 @@
 """What the lines of a collector process mean, and that nothing else means anything."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from collectors import lines
-from devicemanager.errors import CollectorError, DocumentError
+from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
 from devicemanager.model.figures import BY_NAME, Figures
 from devicemanager.wire.collector_lines import (
@@ -17,8 +17,10 @@ from devicemanager.wire.collector_lines import (
     End,
     Failed,
     Hello,
+    Line,
     Read,
     decode,
+    encode,
 )
 from tests import devices
 
@@ -26,31 +28,36 @@ CARD = Card(3, "GPU-3", "NVIDIA H100 80GB HBM3", "0000:1b:00.0")
 READING = devices.reading(CARD, "ECC: 2 uncorrected", {"remappedRows": Reason.PERMISSION})
 
 
+PARTITION = Card(3, "MIG-1", parent="GPU-3", profile="1g.10gb")
+
+
 @pytest.mark.parametrize(
-    ("raw", "expected"),
+    "line",
     [
-        (lines.hello("nvidia", 42), Hello("nvidia")),
-        (lines.begin(8123.25, 1786525200.5), Begin(8123.25, datetime(2026, 8, 12, 9, 0, 0, 500_000, UTC))),
-        (lines.announcement(CARD), Announced(CARD)),
-        (lines.announcement(Card(0)), Announced(Card(0))),
-        (lines.reading(READING), Read(READING)),
-        (
-            lines.reading(Reading.unreadable(CARD, Reason.LOST, "code 15")),
-            Read(Reading.unreadable(CARD, Reason.LOST, "code 15")),
-        ),
-        (lines.end(8), End(8)),
-        (
-            lines.failed(CollectorError(CollectorState.DRIVER_NOT_LOADED, "code 9")),
-            Failed(CollectorState.DRIVER_NOT_LOADED, "code 9"),
-        ),
+        Hello("nvidia"),
+        Hello("nvidia", "nvidia-ml-py 13", "too old"),
+        Begin(8123.25, datetime(2026, 8, 12, 9, 0, 0, 500_000, UTC)),
+        Announced(CARD),
+        Announced(Card(0)),
+        Announced(PARTITION),
+        Read(READING),
+        Read(READING, ()),
+        Read(READING, (PARTITION, replace(PARTITION, id="MIG-2", profile=None))),
+        Read(replace(READING, card=PARTITION)),
+        Read(Reading.unreadable(CARD, Reason.LOST, "code 15")),
+        End(8),
+        Failed(CollectorState.DRIVER_NOT_LOADED, "code 9"),
     ],
 )
-def test_what_the_collector_writes_is_what_is_read(raw: bytes, expected: object) -> None:
-    assert decode(raw) == expected
+def test_what_the_collector_writes_is_what_is_read(line: Line) -> None:
+    raw = encode(line)
+    assert raw.isascii()
+    assert raw.count(b"\n") == 1
+    assert decode(raw) == line
 
 
 def altered(**changes: Any) -> bytes:
-    body = json.loads(lines.reading(READING))["reading"] | changes
+    body = json.loads(encode(Read(READING)))["reading"] | changes
     return json.dumps({"reading": body}).encode()
 
 
@@ -132,8 +139,19 @@ def test_an_id_that_cannot_be_one_is_none(bad: object) -> None:
         b'{"begin":{"monotonic":1.0,"wall":1e15}}',
         b'{"begin":{"monotonic":' + b"9" * 400 + b',"wall":1.0}}',
         b'{"hello":{"v":1,"manufacturer":"nvidia","pid":1}}',
-        b'{"hello":{"v":3,"manufacturer":"nvidia","pid":1}}',
-        b'{"hello":{"v":2}}',
+        b'{"hello":{"v":2,"manufacturer":"nvidia","pid":1}}',
+        b'{"hello":{"v":4,"manufacturer":"nvidia","pid":1}}',
+        b'{"hello":{"v":3}}',
+        b'{"card":{"index":0,"parent":"GPU-0"}}',
+        b'{"card":{"index":0,"parent":"GPU-0","id":7}}',
+        b'{"card":{"index":0,"parent":7,"id":"MIG-1"}}',
+        b'{"reading":{"index":0,"id":"GPU-0","partitions":{}}}',
+        b'{"reading":{"index":0,"id":"GPU-0","partitions":[7]}}',
+        b'{"reading":{"index":0,"id":"GPU-0","partitions":[{"index":0,"id":"MIG-1"}]}}',
+        b'{"reading":{"index":0,"id":"GPU-0","partitions":[{"index":0,"id":"MIG-1","parent":"GPU-1"}]}}',
+        b'{"reading":{"index":0,"id":"GPU-0","partitions":['
+        b'{"index":0,"id":"MIG-1","parent":"GPU-0"},{"index":0,"id":"MIG-1","parent":"GPU-0","profile":"x"}]}}',
+        b'{"reading":{"index":0,"partitions":[{"index":0,"id":"MIG-1","parent":"GPU-0"}]}}',
         b'{"failed":{"state":5,"detail":"x"}}',
         b'{"failed":{"state":"failed"}}',
         b'{"end":{"count":' + b"9" * 5000 + b"}}",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -406,3 +407,87 @@ def test_a_state_of_tomorrow_is_a_failure_that_names_it() -> None:
 def test_what_is_no_snapshot_is_refused_with_the_fault(body: bytes, fault: str) -> None:
     with pytest.raises(DocumentError, match=fault):
         wire.parse(body)
+
+
+PARTITION = Card(0, "MIG-1", parent="GPU-1", profile="1g.10gb")
+
+
+def partition(card: Card = PARTITION, **changes: DeviceFigure) -> Reading:
+    own = {"memory_total": 10 * GIB, "memory_used": GIB, "compute_utilization": 7}
+    return devices.partition(card, **own | changes)
+
+
+def test_partitions_of_a_card_have_their_own_figures_and_none_of_the_board() -> None:
+    one = partition()
+    other = partition(
+        Card(0, "MIG-2", parent="GPU-1"), compute_utilization=Reason.UNSUPPORTED, memory_used=Reason.TIMEOUT
+    )
+    (card,) = encoded(replace(reading(), partitions=(one, other)))["groups"][0]["accelerators"]
+    assert card["partitions"] == [
+        {
+            "id": "MIG-1",
+            "profile": "1g.10gb",
+            "memory": 10240,
+            "memoryUsage": 1024,
+            "memoryUtilization": 10,
+            "coresUtilization": 7,
+            "absent": {},
+        },
+        {
+            "id": "MIG-2",
+            "memory": 10240,
+            "absent": {"memoryUsage": "timeout", "memoryUtilization": "timeout", "coresUtilization": "unsupported"},
+        },
+    ]
+    (card,) = encoded(reading())["groups"][0]["accelerators"]
+    assert "partitions" not in card
+
+
+def listing(partitions: object) -> bytes:
+    card = {"id": "GPU-1", "memory": 81920, "partitions": partitions}
+    return json.dumps({"groups": [{"manufacturer": "nvidia", "accelerators": [card]}]}).encode()
+
+
+def test_partitions_are_read_as_they_were_encoded() -> None:
+    one = partition(compute_utilization=Reason.UNSUPPORTED)
+    sample = Sample(TAKEN, 100.0, 0.02, (replace(reading(), partitions=(one,)),))
+    peer = wire.parse(wire.encode(Snapshot("nvidia", 15.0, sample, OK)))
+    assert peer.partitions == {
+        "nvidia": (
+            SliceUsage("", "", "GPU-1", 1024, Reason.UNSUPPORTED, partition_id="MIG-1", memory_total_mib=10240),
+        )
+    }
+    assert peer.slices is None
+
+
+@pytest.mark.parametrize(
+    ("partitions", "expected"),
+    [
+        (None, []),
+        ("many", []),
+        ([7, {}, {"id": ""}], []),
+        ([{"id": "MIG-1"}], [("MIG-1", Reason.NOT_REPORTED, Reason.NOT_REPORTED)]),
+        (
+            [{"id": "MIG-1", "memory": 10, "memoryUsage": 11, "coresUtilization": 101}],
+            [("MIG-1", Reason.INVALID_DATA, Reason.INVALID_DATA)],
+        ),
+        ([{"id": "MIG-1", "memory": 10, "memoryUsage": 0, "coresUtilization": 0}], [("MIG-1", 0, 0)]),
+        (
+            [{"id": "MIG-1", "coresUtilization": 5, "absent": {"coresUtilization": "lost"}}],
+            [("MIG-1", Reason.NOT_REPORTED, Reason.LOST)],
+        ),
+    ],
+)
+def test_a_partition_that_cannot_be_understood_costs_itself_only(partitions: object, expected: object) -> None:
+    peer = wire.parse(listing(partitions))
+    assert [card.figures["memory_total"] for card in peer.cards["nvidia"]] == [81920]
+    found = [
+        (one.partition_id, one.memory_used_mib, one.cores_percent) for one in peer.partitions.get("nvidia", ())
+    ]
+    assert found == expected
+
+
+def test_partitions_are_bounded() -> None:
+    assert len(wire.parse(listing([{"id": f"P-{n}"} for n in range(1024)])).partitions["nvidia"]) == 1024
+    with pytest.raises(DocumentError, match="more than 1024 partitions"):
+        wire.parse(listing([{"id": f"P-{n}"} for n in range(1025)]))

@@ -69,8 +69,9 @@ async def test_the_snapshot_is_read(managers: DeviceManagers, device_manager: De
 async def test_nothing_of_another_manufacturer_is_kept(
     managers: DeviceManagers, device_manager: DeviceManagerPeer
 ) -> None:
-    document = snapshot_document(card("GPU-1"))
-    document["groups"].append({"manufacturer": "amd", "accelerators": [card("GPU-2")]})
+    document = snapshot_document({**card("GPU-1"), "partitions": [{"id": "MIG-1"}]})
+    others = {**card("GPU-2"), "partitions": [{"id": "MIG-2"}]}
+    document["groups"].append({"manufacturer": "amd", "accelerators": [others]})
     document["slices"] = {
         "schemaVersion": 1,
         "usages": [
@@ -87,6 +88,7 @@ async def test_nothing_of_another_manufacturer_is_kept(
     assert found.slices is not None
     assert set(found.slices) == {"nvidia"}
     assert set(found.slice_devices) == {"nvidia"}
+    assert set(found.partitions) == {"nvidia"}
 
 
 @pytest.mark.parametrize("place", [("node-a", "amd"), ("node-b", "nvidia"), ("node", "nvidia"), ("node-a", "nvid")])

@@ -32,7 +32,7 @@ class _Held:
     version: int
 
 
-class Holder:
+class SnapshotStore:
     """Holds the latest snapshot of one manufacturer."""
 
     def __init__(self, manufacturer: str, period_s: float, node_name: str | None, clock: Clock) -> None:
@@ -44,7 +44,6 @@ class Holder:
             node_name: The Kubernetes node, where it is known.
             clock: Says when the state of the collector began.
         """
-        self._clock = clock
         starting = CollectorStatus(CollectorState.STARTING, since=clock.now())
         self._held = _hold(Snapshot(manufacturer, period_s, None, starting, node_name), version=0)
 
@@ -68,22 +67,14 @@ class Holder:
         sample = self.snapshot.sample
         return None if sample is None else max(0, int(now_monotonic_s - sample.started_monotonic_s))
 
-    def publish(self, sample: Sample, status: CollectorStatus | None = None) -> None:
-        """Replace the sample.
+    def update(self, status: CollectorStatus, sample: Sample | None = None) -> None:
+        """Replace the status, and the sample if there is a newer one; else the old one stays, and ages.
 
-        Args:
-            sample: The newer sample.
-            status: The verdict that goes with it; ``ok`` if not given, since the time at which ``ok`` began.
+        A status that says nothing new changes nothing.
         """
-        if status is None:
-            current = self.snapshot.collector
-            since = current.since if current.state is CollectorState.OK else self._clock.now()
-            status = CollectorStatus(CollectorState.OK, since, restarts=current.restarts)
-        self._swap(replace(self.snapshot, sample=sample, collector=status))
-
-    def report(self, status: CollectorStatus) -> None:
-        """Replace the verdict and keep the sample, which ages. A verdict that says nothing new changes nothing."""
-        if status != self.snapshot.collector:
+        if sample is not None:
+            self._swap(replace(self.snapshot, sample=sample, collector=status))
+        elif status != self.snapshot.collector:
             self._swap(replace(self.snapshot, collector=status))
 
     def rename(self, manufacturer: str) -> None:

@@ -5,30 +5,52 @@ the process that comes after completes it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from devicemanager.model.accelerator import Card, Reading, Reason
+from devicemanager.model.accelerator import Card, DeviceKey, Reading, Reason
 from devicemanager.rules.device_ids import is_provisional
 from devicemanager.rules.identity import NO_ORDER, identify, order_of
 from devicemanager.rules.plausibility import CARDS_LIMIT
+from devicemanager.wire.collector_lines import Read
 
 
 @dataclass(slots=True)
-class Round:
+class Tick:
     """What one tick has read so far.
 
     Attributes:
         started_monotonic_s: When the first process began to read, as it says itself; the age counts from here.
         started_at: That same moment on the wall clock, aware UTC.
-        readings: Index -> reading, the latest where two processes read the same card.
-        in_vain_s: How long first touches of cards have waited for nothing.
+        readings: Index -> reading of a card, the latest where two processes read the same card.
+        partitions: Key -> reading of a partition.
+        listed: Id of a card -> the partitions that it says it has.
+        in_vain_s: How long first touches of devices have waited for nothing.
+        renumbered: Whether a card has shown that indexes mean other cards than in the sample before.
     """
 
     started_monotonic_s: float
     started_at: datetime
     readings: dict[int, Reading] = field(default_factory=dict)
+    partitions: dict[DeviceKey, Reading] = field(default_factory=dict)
+    listed: dict[str, tuple[Card, ...]] = field(default_factory=dict)
     in_vain_s: float = 0.0
+    renumbered: bool = False
+
+    def add(self, read: Read) -> None:
+        """Keep what one device gave."""
+        card = read.reading.card
+        if card.parent is not None:
+            self.partitions[card.key] = read.reading
+            return
+        self.readings[card.index] = read.reading
+        if card.id is not None and read.partitions is not None:
+            self.listed[card.id] = read.partitions
+
+    @property
+    def devices(self) -> tuple[Reading, ...]:
+        """All that was read: cards, then partitions."""
+        return (*self.readings.values(), *self.partitions.values())
 
 
 def earlier_beginning(wall: datetime, began_s: float, now: datetime, now_s: float) -> datetime:
@@ -54,6 +76,7 @@ class Unreached:
     fault: str
 
 
+_UNLISTED = Unreached(Reason.TRANSIENT_DRIVER_ERROR, "the card does not say which partitions it has")
 LOST = Unreached(Reason.LOST, "the library no longer counts this card")
 UNNAMED = Unreached(Reason.LOST, "no card that the library counts says that it is this one")
 UNCLAIMED = Unreached(Reason.TRANSIENT_DRIVER_ERROR, "the collector left this card out")
@@ -74,7 +97,7 @@ class Listing:
 
 def assemble(
     read: Mapping[int, Reading],
-    suspects: Iterable[Reading],
+    quarantined: Iterable[Reading],
     *,
     count: int | None,
     known: Sequence[Card],
@@ -86,14 +109,14 @@ def assemble(
 
     Args:
         read: Index -> reading of this tick.
-        suspects: How cards that were not touched are listed.
+        quarantined: How cards that were not touched are listed.
         count: How many cards the library counts; None when the tick ended before that was said.
         known: Cards of earlier samples.
         bus_addresses: Where the bus has cards of this vendor.
         order: Index -> id as of the last sample with as many cards; empty where indexes mean other cards now.
         unreached: How known cards are listed that are not among the others.
     """
-    by_index = {reading.card.index: reading for reading in suspects} | dict(read)
+    by_index = {reading.card.index: reading for reading in quarantined} | dict(read)
     if count is not None:  # a process before this one may have counted more
         by_index = {index: reading for index, reading in by_index.items() if index < count}
     for index in range(count or 0):
@@ -107,9 +130,56 @@ def assemble(
     return Listing((*present, *lost), order_of(present))
 
 
-def anonymous(read: Mapping[int, Reading], suspects: Iterable[Reading], count: int | None) -> bool:
+def with_partitions(
+    cards: Iterable[Reading],
+    tick: Tick,
+    quarantined: Iterable[Reading],
+    known: Mapping[str, Sequence[Card]],
+    unreached: Unreached = UNCLAIMED,
+) -> tuple[Reading, ...]:
+    """The readings of cards, each with those of its partitions: all that it says it has, else all that it had.
+
+    Args:
+        cards: As :func:`assemble` lists them.
+        tick: What was read.
+        quarantined: How partitions that were not touched are listed.
+        known: Id of a card -> its partitions in the sample before.
+        unreached: Why a partition that its card has was not read, if nothing is wrong with either.
+    """
+    read = {reading.card.key: reading for reading in quarantined} | tick.partitions
+
+    def completed(card: Reading) -> Reading:
+        card_id = str(card.card.id)
+        listed = tick.listed.get(card_id)
+        partitions = known.get(card_id, ()) if listed is None else listed
+        if not partitions:
+            return card
+        why = unreached if listed is not None else _UNLISTED
+        if not card.answered and card.unhealthy_reason is not None:
+            reason = next(iter(card.figures.reasons), why.reason)
+            why = Unreached(reason, card.unhealthy_reason)
+        return replace(
+            card,
+            partitions=tuple(
+                read.get(one.key) or Reading.unreadable(one, why.reason, why.fault) for one in partitions
+            ),
+        )
+
+    return tuple(map(completed, cards))
+
+
+def partitions_of(readings: Iterable[Reading]) -> dict[str, tuple[Card, ...]]:
+    """Id of a card -> its partitions, of the cards that have any."""
+    return {
+        str(reading.card.id): tuple(partition.card for partition in reading.partitions)
+        for reading in readings
+        if reading.partitions
+    }
+
+
+def anonymous(read: Mapping[int, Reading], quarantined: Iterable[Reading], count: int | None) -> bool:
     """Whether the bus must be asked for addresses, because a card cannot say who it is."""
-    readings = {reading.card.index: reading for reading in suspects} | dict(read)
+    readings = {reading.card.index: reading for reading in quarantined} | dict(read)
     return len(readings) < (count or 0) or any(reading.card.id is None for reading in readings.values())
 
 

@@ -1,4 +1,4 @@
-"""For a node without a card yet: looks at the bus, says that there is none, and supervises the first that comes."""
+"""For a node without a card yet: reads the PCI bus until there is one, then supervises its manufacturer."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,45 +10,45 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.clock import Clock
 from devicemanager.errors import SettingsError
 from devicemanager.model.accelerator import CollectorState
-from devicemanager.node.holder import Holder
+from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.node.status import StatusTracker
 from devicemanager.node.supervisor import Supervisor
-from devicemanager.node.verdict import Verdict
 from devicemanager.rules.duration import format_duration
 
-LOOK_EVERY_S: Final = 30.0
+DETECT_EVERY_S: Final = 30.0
 """Cards come with a driver, a reboot or a hot plug; whoever waits for one waits for minutes."""
 
 _BUS_DEADLINE_S: Final = 5.0
 
 
-class AwaitedSupervisor:
+class AutoDetectSupervisor:
     """A supervisor of whichever manufacturer has a card first."""
 
     def __init__(
         self,
         find: Callable[[], str | None],
         supervise: Callable[[str], Supervisor],
-        holder: Holder,
+        store: SnapshotStore,
         clock: Clock,
         log: FilteringBoundLogger | None = None,
         *,
-        every_s: float = LOOK_EVERY_S,
+        every_s: float = DETECT_EVERY_S,
     ) -> None:
-        """Prepare; nothing is looked at before :meth:`run`.
+        """Prepare; the bus is not read before :meth:`run`.
 
         Args:
             find: The manufacturer on the bus, None for none. Blocks; raises SettingsError where it cannot choose.
-            supervise: Makes the supervisor of one manufacturer, for the same holder.
-            holder: Told what is found.
+            supervise: Makes the supervisor of one manufacturer, for the same store.
+            store: Told what is found.
             clock: Says when.
-            log: For changes of the verdict.
-            every_s: Between two looks.
+            log: For changes of the state.
+            every_s: Between two readings of the bus.
         """
         self._find = find
         self._supervise = supervise
-        self._holder = holder
+        self._store = store
         self._clock = clock
-        self._verdict = Verdict(clock, log or structlog.get_logger())
+        self._tracker = StatusTracker(store, clock, log or structlog.get_logger())
         self._every_s = every_s
         self._due_s = clock.monotonic()
         self._supervisor: Supervisor | None = None
@@ -61,9 +61,9 @@ class AwaitedSupervisor:
         return min(self._clock.monotonic(), self._due_s)
 
     async def run(self) -> NoReturn:
-        """Look until there is a card, then supervise for ever."""
+        """Read the bus until there is a card, then supervise for ever."""
         found = await self._first_found()
-        self._holder.rename(found)
+        self._store.rename(found)
         self._supervisor = self._supervise(found)
         await self._supervisor.run()
 
@@ -74,15 +74,14 @@ class AwaitedSupervisor:
                 async with asyncio.timeout(_BUS_DEADLINE_S):
                     found = await asyncio.to_thread(self._find)
             except SettingsError as error:
-                self._give(CollectorState.FAILED, str(error))
+                self._report(CollectorState.FAILED, str(error))
             except TimeoutError:
-                self._give(CollectorState.FAILED, f"the PCI bus was not read within {_BUS_DEADLINE_S:g} s")
+                self._report(CollectorState.FAILED, f"the PCI bus was not read within {_BUS_DEADLINE_S:g} s")
             else:
                 if found is not None:
                     return found
-                self._give(CollectorState.NO_DEVICES, "no accelerator of a known manufacturer is on the PCI bus")
+                self._report(CollectorState.NO_DEVICES, "no accelerator of a known manufacturer is on the PCI bus")
             await asyncio.sleep(self._every_s)
 
-    def _give(self, state: CollectorState, why: str) -> None:
-        detail = f"{why}; looked at again every {format_duration(self._every_s)}"
-        self._holder.report(self._verdict.give(state, detail))
+    def _report(self, state: CollectorState, why: str) -> None:
+        self._tracker.update(state, f"{why}; looked at again every {format_duration(self._every_s)}")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from devicemanager.model.accelerator import Card, Reading, Reason
-from devicemanager.node.round import LOST, Unreached, anonymous, assemble, earlier_beginning, remember
+from devicemanager.node.tick import LOST, Unreached, anonymous, assemble, earlier_beginning, remember
 from devicemanager.rules.identity import NO_ORDER
 from tests import devices
 
@@ -25,7 +25,7 @@ def known(*indexes: int) -> list[Card]:
 
 def sample(
     read_: Sequence[Reading],
-    suspects: Sequence[Reading] = (),
+    quarantined: Sequence[Reading] = (),
     *,
     count: int | None,
     known_: Sequence[Card] = (),
@@ -34,7 +34,7 @@ def sample(
 ) -> list[tuple[str | None, Reason | int]]:
     readings = assemble(
         {reading.card.index: reading for reading in read_},
-        suspects,
+        quarantined,
         count=count,
         known=known_,
         bus_addresses=(),
@@ -52,11 +52,11 @@ def test_the_librarys_order_is_kept_whatever_order_they_came_in() -> None:
     ]
 
 
-def test_a_suspect_that_was_read_after_all_is_read() -> None:
+def test_a_quarantined_card_that_was_read_after_all_is_read() -> None:
     assert sample([read(0), read(1)], [hung(1)], count=2) == [("GPU-0", 5), ("GPU-1", 5)]
 
 
-def test_a_suspect_that_is_no_longer_counted_is_lost_under_its_id() -> None:
+def test_a_quarantined_card_that_is_no_longer_counted_is_lost_under_its_id() -> None:
     assert sample([read(0)], [hung(1)], count=1, known_=known(0, 1)) == [("GPU-0", 5), ("GPU-1", Reason.LOST)]
 
 

@@ -11,8 +11,8 @@ from structlog.testing import LogCapture
 from devicemanager.clock import SystemClock
 from devicemanager.errors import SettingsError
 from devicemanager.model.accelerator import CollectorState
-from devicemanager.node.awaited import AwaitedSupervisor
-from devicemanager.node.holder import Holder
+from devicemanager.node.auto_detect import AutoDetectSupervisor
+from devicemanager.node.snapshot_store import SnapshotStore
 
 
 class StartedError(Exception):
@@ -29,13 +29,13 @@ class Supervising:
 class Bus:
     """Answers in turn; what each look found is seen by the next one."""
 
-    def __init__(self, holder: Holder, answers: Sequence[str | Exception | None]) -> None:
-        self.holder = holder
+    def __init__(self, store: SnapshotStore, answers: Sequence[str | Exception | None]) -> None:
+        self.store = store
         self.seen: list[tuple[CollectorState, str | None]] = []
         self._answers: Iterator[str | Exception | None] = iter(answers)
 
     def find(self) -> str | None:
-        status = self.holder.snapshot.collector
+        status = self.store.snapshot.collector
         self.seen.append((status.state, status.detail))
         answer = next(self._answers)
         if isinstance(answer, Exception):
@@ -46,8 +46,8 @@ class Bus:
 @pytest.mark.asyncio
 async def test_the_first_card_is_supervised_and_until_then_there_is_none() -> None:
     clock, capture = SystemClock(), LogCapture()
-    holder = Holder("auto", 15.0, None, clock)
-    bus = Bus(holder, [None, None, SettingsError(["amd and nvidia"]), "nvidia"])
+    store = SnapshotStore("auto", 15.0, None, clock)
+    bus = Bus(store, [None, None, SettingsError(["amd and nvidia"]), "nvidia"])
     started: list[str] = []
 
     def supervise(manufacturer: str) -> Any:
@@ -55,7 +55,7 @@ async def test_the_first_card_is_supervised_and_until_then_there_is_none() -> No
         return Supervising()
 
     log = structlog.wrap_logger(None, processors=[capture])
-    awaited = AwaitedSupervisor(bus.find, supervise, holder, clock, log, every_s=0.01)
+    awaited = AutoDetectSupervisor(bus.find, supervise, store, clock, log, every_s=0.01)
     before_s = awaited.last_progress_monotonic_s
 
     with pytest.raises(StartedError):
@@ -70,7 +70,7 @@ async def test_the_first_card_is_supervised_and_until_then_there_is_none() -> No
         (CollectorState.FAILED, "amd and nvidia; looked at again every 10ms"),
     ]
     assert started == ["nvidia"]
-    assert holder.snapshot.manufacturer == "nvidia"
+    assert store.snapshot.manufacturer == "nvidia"
     assert before_s <= clock.monotonic()
     assert awaited.last_progress_monotonic_s == Supervising.last_progress_monotonic_s
     assert [line["state"] for line in capture.entries] == ["no_devices", "failed"]

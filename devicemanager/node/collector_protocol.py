@@ -1,0 +1,109 @@
+"""The order of the lines of a collector process. Pure.
+
+``hello``, then for ever: ``begin``, then for each card ``card`` and ``reading``, followed by the same two lines for
+each of its partitions, then ``end``.
+"""
+
+from devicemanager.errors import DocumentError
+from devicemanager.model.accelerator import Card, DeviceKey
+from devicemanager.node.deadlines import Deadlines, Phase
+from devicemanager.rules.plausibility import PARTITIONS_LIMIT
+from devicemanager.rules.selection import Selection
+from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read
+
+
+class CollectorProtocol:
+    """What one process has said so far."""
+
+    def __init__(self, manufacturer: str, selection: Selection, started_s: float) -> None:
+        """Expect a ``hello``.
+
+        Args:
+            manufacturer: The only one that the process may speak for.
+            selection: Which devices it was told to touch.
+            started_s: Monotonic time before which the process cannot have said or read anything.
+        """
+        self._manufacturer = manufacturer
+        self.selection = selection
+        self.phase = Phase.OPENING
+        self.announced: Card | None = None
+        self._greeted = False
+        self._touched: set[DeviceKey] = set()
+        self._opened: set[DeviceKey] = set()
+        self._partitions: tuple[Card, ...] = ()
+        self._partitions_listed = 0
+        self._began_s = started_s
+
+    @property
+    def first_touch(self) -> bool:
+        """Whether a device is being read of which this process has no figure yet."""
+        return self.announced is not None and self.announced.key not in self._opened
+
+    def deadline_s(self, deadlines: Deadlines, in_vain_s: float = 0.0) -> float:
+        """How long the next line may take; ``in_vain_s`` as of :meth:`Deadlines.first_touch_deadline_s`."""
+        return deadlines.first_touch_deadline_s(in_vain_s) if self.first_touch else deadlines.deadline_s(self.phase)
+
+    def accept(self, line: Line, now_s: float) -> None:
+        """Take the next line.
+
+        Args:
+            line: As it came.
+            now_s: Monotonic time, which all processes of the machine share.
+
+        Raises:
+            DocumentError: It is out of order, or not about what it should be about.
+        """
+        match line:
+            case Hello(manufacturer=manufacturer) if not self._greeted:
+                if manufacturer != self._manufacturer:
+                    raise DocumentError(f"the collector speaks for {manufacturer}, not for {self._manufacturer}")
+                self._greeted = True
+            case Begin(began_s) if self._greeted and self.phase in (Phase.OPENING, Phase.RESTING):
+                self._begin(began_s, now_s)
+            case Announced(card) if self.phase is Phase.COUNTING:
+                self._touch(card)
+            case Read(reading) if self.announced is not None and _is_same(reading.card, self.announced):
+                self._read(line, self.announced)
+            case End() if self.phase is Phase.COUNTING:
+                self.phase = Phase.RESTING
+            case Failed():
+                pass
+            case _:
+                raise DocumentError(f"the collector says {type(line).__name__.lower()} while {self.phase}")
+
+    def _begin(self, began_s: float, now_s: float) -> None:
+        """A moment that cannot be would make figures younger than they are, or older than their process."""
+        if not self._began_s <= began_s <= now_s:
+            raise DocumentError("the collector says that a sample began before its process, or is still to begin")
+        self._began_s = began_s
+        self._touched.clear()
+        self._partitions, self._partitions_listed = (), 0
+        self.phase = Phase.COUNTING
+
+    def _touch(self, card: Card) -> None:
+        key = card.key if card.parent is not None else DeviceKey(index=card.index)
+        listed = card.parent is None or card in self._partitions
+        if card not in self.selection or key in self._touched or not listed:
+            what = f"card {card.index}" if card.parent is None else f"partition {card.id}"
+            raise DocumentError(f"the collector reads {what}, which it should not touch")
+        self._touched.add(key)
+        self.announced = card
+        self.phase = Phase.READING
+
+    def _read(self, line: Read, announced: Card) -> None:
+        self.announced = None
+        self.phase = Phase.COUNTING
+        if line.reading.answered:  # what says who it is when it is read need not do so when it is announced
+            self._opened |= {announced.key, line.reading.card.key}
+        if announced.parent is None:
+            self._partitions = line.partitions or ()
+            self._partitions_listed += len(self._partitions)
+            if self._partitions_listed > PARTITIONS_LIMIT:
+                raise DocumentError(f"the collector counts more than {PARTITIONS_LIMIT} partitions")
+
+
+def _is_same(read: Card, announced: Card) -> bool:
+    """Whether what was read can be what was announced: of a card, only its index is known before it is read."""
+    if announced.parent is not None:
+        return read.key == announced.key
+    return read.parent is None and read.index == announced.index

@@ -1,0 +1,73 @@
+"""How long each line of a collector process may take. Pure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+SHORTEST_CARD_DEADLINE_S: Final = 0.5
+LONGEST_CARD_DEADLINE_S: Final = 2.0
+
+FIRST_TOUCH_S: Final = 10.0
+"""For the first figure of a card in a process. Where nothing keeps the driver loaded, that touch loads it and wakes
+the card up, once per process; 2.5 s a card was seen."""
+
+IN_VAIN_FIRST_TOUCHES: Final = 2
+"""So many first touches of a tick may end in nothing after their whole time; the others get a card's usual time."""
+
+
+def card_deadline_s(period_s: float) -> float:
+    """How long one card may take to be read, unless someone says otherwise: half the period, 0.5 s to 2 s.
+
+    Healthy drivers answer in milliseconds, degraded ones were seen to take 1.9 s, and stuck ones take for ever; a
+    card that is given up within half a period leaves the other half for starting anew and reading the others in the
+    same tick. Below half a second a busy machine alone would make cards look stuck.
+    """
+    return min(LONGEST_CARD_DEADLINE_S, max(SHORTEST_CARD_DEADLINE_S, period_s / 2))
+
+
+class Phase(StrEnum):
+    """What a process is doing, named as a person would say it."""
+
+    OPENING = "opening the library"
+    RESTING = "resting between samples"
+    COUNTING = "counting cards"
+    READING = "reading a card"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Deadlines in seconds for one line each.
+
+    Attributes:
+        open_s: From the start of the process to its ``hello``, and on to its first ``begin``.
+        card_s: For one card, and for anything else within a sample.
+        period_s: Between two samples.
+        first_touch_s: For one card of which the process has no figure yet; at most ``open_s``, at least ``card_s``.
+    """
+
+    open_s: float
+    card_s: float
+    period_s: float
+    first_touch_s: float = FIRST_TOUCH_S
+
+    def deadline_s(self, phase: Phase) -> float:
+        """How long the next line may take."""
+        match phase:
+            case Phase.OPENING:
+                return self.open_s
+            case Phase.RESTING:
+                return self.period_s + max(self.card_s, LONGEST_CARD_DEADLINE_S)
+            case Phase.COUNTING | Phase.READING:
+                return self.card_s
+
+    def first_touch_deadline_s(self, in_vain_s: float) -> float:
+        """How long the first figure of a card may take in a process.
+
+        Time that ends in a figure is not limited in sum: a driver may wake every card slowly. Time that ends in
+        nothing is, or sixteen cards that never answer would hold up the first sample for minutes.
+
+        Args:
+            in_vain_s: How long first touches of this tick have waited for nothing so far.
+        """
+        longest_s = min(self.first_touch_s, self.open_s)
+        return max(self.card_s, min(longest_s, IN_VAIN_FIRST_TOUCHES * longest_s - in_vain_s))

@@ -1,0 +1,202 @@
+"""What the ends of ticks and of processes come to: a sample, a state, a delay. No process, no loop, no waiting.
+
+A tick that succeeded (``rules.sample``) is a sample. All else leaves the held sample to age, and says why.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.clock import Clock
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Sample
+from devicemanager.node.quarantine import Quarantine
+from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.node.status import StatusTracker
+from devicemanager.node.tick import (
+    LOST,
+    UNCLAIMED,
+    Tick,
+    Unreached,
+    anonymous,
+    assemble,
+    partitions_of,
+    remember,
+    with_partitions,
+)
+from devicemanager.rules import backoff
+from devicemanager.rules import sample as sample_rules
+from devicemanager.rules.freshness import STALE_AFTER_PERIODS
+from devicemanager.rules.identity import NO_ORDER
+from devicemanager.wire.collector_lines import Read
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailure:
+    """Why the common sample must wait before it is tried again."""
+
+    state: CollectorState
+    detail: str
+
+
+class SnapshotPublisher:
+    """Keeps the results of one manufacturer's ticks and publishes it to one store."""
+
+    def __init__(
+        self, period_s: float, store: SnapshotStore, quarantine: Quarantine, clock: Clock, log: FilteringBoundLogger
+    ) -> None:
+        """Begin before the first tick."""
+        self._period_s = period_s
+        self._quarantine = quarantine
+        self._clock = clock
+        self._log = log
+        self._tracker = StatusTracker(store, clock, log)
+        self._known: tuple[Card, ...] = ()
+        self._partitions: Mapping[str, tuple[Card, ...]] = {}
+        self._count: int | None = None
+        self._order: Mapping[int, str] = NO_ORDER
+        self._failures = 0
+        self._readable_since_s: float | None = None
+        self._none_since_s: float | None = None
+
+    def started(self, processes: int) -> None:
+        """So many processes for the common sample were started so far."""
+        self._tracker.restarts = max(0, processes - 1)
+
+    def wants_addresses(self, tick: Tick | None, count: int | None = None) -> bool:
+        """Whether a card of this tick cannot say who it is, so that the bus should be asked."""
+        if tick is None or not tick.readings:
+            return False
+        return anonymous(tick.readings, self._quarantined(), count)
+
+    def read(self, tick: Tick, line: Read) -> None:
+        """A device was read within a tick."""
+        tick.add(line)
+        card = line.reading.card
+        moved = card.parent is None and card.id is not None and self._order.get(card.index, card.id) != card.id
+        if moved and not tick.renumbered:  # once a tick: what fails after that has failed at its new index
+            tick.renumbered = True
+            self._quarantine.renumbered()
+
+    def complete(self, tick: Tick, count: int, addresses: Sequence[str]) -> None:
+        """A tick has come to its end; ``count`` cards exist."""
+        if self._count not in (None, count):  # an index may mean another card now
+            self._quarantine.renumbered(before_s=tick.started_monotonic_s)
+            self._order = NO_ORDER
+        self._count = count
+        if sample_rules.succeeded(tick.devices):
+            self._failures = self._tracker.consecutive_failures = 0
+            self._none_since_s = None
+            self._publish(tick, CollectorState.OK, None, count, addresses, LOST)
+            for device in self._quarantine.answered(reading.card for reading in tick.devices):
+                self._log.info("device_recovered", **device.log_keys)
+        else:
+            self._readable_since_s = None
+            self._tracker.consecutive_failures += 1
+            self._tracker.update(*self._none_answered(tick, count))
+
+    def fail(self, failure: RunFailure, unfinished: Tick | None, addresses: Sequence[str]) -> None:
+        """A process has failed, perhaps within a tick. What it had read until then may be a sample too."""
+        self._failures += 1
+        tick = unfinished
+        if unfinished is not None and not sample_rules.succeeded(unfinished.devices):
+            unfinished = None
+        if failure.state is CollectorState.NO_DEVICES and unfinished is None:
+            self._no_devices(failure.detail, tick)
+            return
+        self._none_since_s = None
+        self._tracker.consecutive_failures += 1
+        if unfinished is not None:
+            overdue = failure.state is CollectorState.UNRESPONSIVE
+            reason = Reason.TIMEOUT if overdue else Reason.TRANSIENT_DRIVER_ERROR
+            fault = f"the collector failed before it came to this card: {failure.detail}"
+            self._publish(unfinished, failure.state, failure.detail, None, addresses, Unreached(reason, fault))
+            return
+        if self._failures > 1:
+            self._readable_since_s = None
+        self._tracker.update(failure.state, failure.detail)
+
+    def delay_s(self) -> float:
+        """How long to wait after a failure: by the rule, and where cards can be read, until their next tick."""
+        # That there is no card is a sample too; taken less often, it would be stale most of the time.
+        readable = self._none_since_s is not None or self._readable_since_s is not None
+        delay_s = backoff.delay_s(self._failures, self._period_s, readable=readable)
+        if self._readable_since_s is None:
+            return delay_s
+        until_next_s = self._readable_since_s + self._period_s - self._clock.monotonic()
+        return max(delay_s, min(until_next_s, backoff.LONGEST_S))
+
+    def _publish(
+        self,
+        tick: Tick,
+        state: CollectorState,
+        detail: str | None,
+        count: int | None,
+        addresses: Sequence[str],
+        unreached: Unreached,
+    ) -> None:
+        self._readable_since_s = tick.started_monotonic_s
+        listing = assemble(
+            tick.readings,
+            self._quarantined(),
+            count=count,
+            known=self._known,
+            bus_addresses=addresses,
+            order=self._order,
+            unreached=unreached,
+        )
+        readings = with_partitions(
+            listing.readings,
+            tick,
+            (reading for reading in self._quarantine.readings if reading.card.parent is not None),
+            self._partitions,
+            UNCLAIMED if count is not None else unreached,
+        )
+        self._partitions = partitions_of(readings)
+        self._known = remember(readings)
+        self._order = listing.order if count is not None else _still(self._order, listing.order)
+        duration_s = self._clock.monotonic() - tick.started_monotonic_s
+        sample = Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings)
+        self._tracker.update(state, detail, sample)
+        self._log.debug("sample_published", cards=len(readings), answered=len(tick.readings), duration_s=duration_s)
+
+    def _quarantined(self) -> tuple[Reading, ...]:
+        """How cards in quarantine are listed."""
+        return tuple(reading for reading in self._quarantine.readings if reading.card.parent is None)
+
+    def _none_answered(self, tick: Tick, count: int) -> tuple[CollectorState, str]:
+        if tick.readings:
+            others = [reading for reading in self._quarantined() if reading.card.index not in tick.readings]
+            state, why = sample_rules.why_not((*tick.readings.values(), *others))
+            return state, f"none of {count} cards gives a figure: {why}"
+        skipped = [device for device in self._quarantine.skipped if device.card.parent is None]
+        timeouts = sum(device.reason is Reason.TIMEOUT for device in skipped)
+        state = CollectorState.UNRESPONSIVE if timeouts else CollectorState.CRASHED
+        how = f"{timeouts} did not answer in time" if timeouts else "the collector crashed on each"
+        return state, f"none of {count} cards can be read: {how}"
+
+    def _no_devices(self, detail: str, tick: Tick | None) -> None:
+        """No card is counted. Where some were seen before, that is believed only after a while: drivers restart."""
+        now_s = self._clock.monotonic()
+        if self._none_since_s is None:
+            self._none_since_s = now_s
+        if self._known and now_s - self._none_since_s < STALE_AFTER_PERIODS * self._period_s:
+            self._tracker.consecutive_failures += 1
+            had = f"{detail}, though there were {self._count or len(self._known)}"
+            doubt = f"{had}; believed after {STALE_AFTER_PERIODS} periods"
+            self._tracker.update(self._tracker.status.state, doubt)
+            return
+        self._known, self._count, self._order, self._readable_since_s = (), None, NO_ORDER, None
+        self._partitions = {}
+        self._quarantine.clear()
+        self._tracker.consecutive_failures = 0
+        began_s, began_at = (
+            (now_s, self._clock.now()) if tick is None else (tick.started_monotonic_s, tick.started_at)
+        )
+        self._tracker.update(CollectorState.NO_DEVICES, detail, Sample(began_at, began_s, now_s - began_s, ()))
+
+
+def _still(order: Mapping[int, str], seen: Mapping[int, str]) -> Mapping[int, str]:
+    """The order after a tick that did not come to all cards."""
+    ids = set(seen.values())
+    return {index: card_id for index, card_id in order.items() if card_id not in ids} | dict(seen)

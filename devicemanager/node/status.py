@@ -1,0 +1,69 @@
+"""The state of a collector over time: since when it holds, and which of its changes are logged."""
+
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.clock import Clock
+from devicemanager.model.accelerator import CollectorState, CollectorStatus, Sample
+from devicemanager.node.snapshot_store import SnapshotStore
+
+BURST: Final = 4
+"""Lines that may be logged at once: a failure, the recovery, and both once more."""
+
+LINE_EVERY_S: Final = 60.0
+"""A collector that fails and recovers on every tick is logged once a minute after that, not twice a tick."""
+
+
+class StatusTracker:
+    """Keeps the status in a store up to date, and logs its changes."""
+
+    def __init__(self, store: SnapshotStore, clock: Clock, log: FilteringBoundLogger) -> None:
+        """Begin with the status that the store holds."""
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self._logged = self.status.state
+        self._not_logged = 0
+        self._lines = float(BURST)
+        self._counted_s = clock.monotonic()
+        self.consecutive_failures = 0
+        self.restarts = 0
+
+    @property
+    def status(self) -> CollectorStatus:
+        """As it is in the store."""
+        return self._store.snapshot.collector
+
+    def update(self, state: CollectorState, detail: str | None = None, sample: Sample | None = None) -> None:
+        """Put the status into the store, with the counts as they are now; called at every tick.
+
+        A change of state is logged. One that comes too soon after others is held back, and if it still holds when
+        a line may be written again, it is logged then: the last line is never wrong for long.
+        """
+        changed = state is not self.status.state
+        since = self._clock.now() if changed else self.status.since
+        status = CollectorStatus(state, since, detail, self.consecutive_failures, self.restarts)
+        self._store.update(status, sample)
+        if state is not self._logged and self._line_is_due():
+            self._write()
+        elif changed:
+            self._not_logged += 1
+
+    def _line_is_due(self) -> bool:
+        now_s = self._clock.monotonic()
+        self._lines = min(BURST, self._lines + (now_s - self._counted_s) / LINE_EVERY_S)
+        self._counted_s = now_s
+        if self._lines < 1:
+            return False
+        self._lines -= 1
+        return True
+
+    def _write(self) -> None:
+        state, detail = self.status.state, self.status.detail
+        more: dict[str, object] = {} if detail is None else {"detail": detail}
+        if self._not_logged:
+            more["changes_not_logged"] = self._not_logged
+        write = self._log.info if state in (CollectorState.OK, CollectorState.NO_DEVICES) else self._log.warning
+        write("collector_state_changed", state=state.value, previous=self._logged.value, **more)
+        self._logged, self._not_logged = state, 0

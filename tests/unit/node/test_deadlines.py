@@ -1,0 +1,38 @@
+"""How long each line of a collector process may take."""
+
+import pytest
+
+from devicemanager.node.deadlines import Deadlines, Phase, card_deadline_s
+
+
+def test_each_phase_has_its_deadline() -> None:
+    deadlines = Deadlines(open_s=10.0, card_s=0.5, period_s=15.0)
+    assert deadlines.deadline_s(Phase.OPENING) == 10.0
+    assert deadlines.deadline_s(Phase.COUNTING) == 0.5
+    assert deadlines.deadline_s(Phase.READING) == 0.5
+    assert deadlines.deadline_s(Phase.RESTING) > 15.0
+
+
+@pytest.mark.parametrize(
+    ("open_s", "card_s", "in_vain_s", "expected"),
+    [
+        pytest.param(30.0, 2.0, 0.0, 10.0, id="ten seconds"),
+        pytest.param(4.0, 2.0, 0.0, 4.0, id="no longer than the opening"),
+        pytest.param(0.5, 2.0, 0.0, 2.0, id="no shorter than any other touch"),
+        pytest.param(30.0, 2.0, 10.0, 10.0, id="after one in vain"),
+        pytest.param(30.0, 2.0, 17.0, 3.0, id="what is left"),
+        pytest.param(30.0, 2.0, 20.0, 2.0, id="after two in vain"),
+    ],
+)
+def test_first_touches_in_vain_do_not_add_up(
+    open_s: float, card_s: float, in_vain_s: float, expected: float
+) -> None:
+    """F11: sixteen cards that never answer hold up a tick for less than a minute."""
+    assert Deadlines(open_s, card_s, 15.0).first_touch_deadline_s(in_vain_s) == expected
+
+
+@pytest.mark.parametrize(
+    ("period_s", "expected"), [(15.0, 2.0), (3.0, 1.5), (1.0, 0.5), (0.01, 0.5), (3600.0, 2.0)]
+)
+def test_a_card_gets_half_a_period(period_s: float, expected: float) -> None:
+    assert card_deadline_s(period_s) == expected

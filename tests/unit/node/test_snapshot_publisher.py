@@ -1,0 +1,388 @@
+"""What the ends of ticks and processes come to, on a clock of the test's own."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import structlog
+from structlog.testing import LogCapture
+
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Sample
+from devicemanager.model.figures import Figures
+from devicemanager.node.quarantine import PROBATION_SAMPLES, Quarantine
+from devicemanager.node.snapshot_publisher import RunFailure, SnapshotPublisher
+from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.node.tick import Tick
+from devicemanager.rules.freshness import is_stale
+from devicemanager.wire.collector_lines import Read
+from tests import devices
+from tests.timing import FakeClock
+
+PERIOD_S = 15.0
+
+
+@dataclass
+class Desk:
+    clock: FakeClock = field(default_factory=FakeClock)
+    quarantine: Quarantine = field(default_factory=lambda: Quarantine(PERIOD_S))
+    capture: LogCapture = field(default_factory=LogCapture)
+
+    def __post_init__(self) -> None:
+        log = structlog.wrap_logger(None, processors=[self.capture])
+        self.store = SnapshotStore("nvidia", PERIOD_S, None, self.clock)
+        self.publisher = SnapshotPublisher(PERIOD_S, self.store, self.quarantine, self.clock, log)
+
+    def tick(self, *indexes: int) -> Tick:
+        readings = {i: devices.reading(Card(i, f"GPU-{i}")) for i in indexes}
+        return Tick(self.clock.monotonic_s, self.clock.wall, readings)
+
+    def good(self, *indexes: int) -> None:
+        self.publisher.complete(self.tick(*indexes), len(indexes), ())
+
+    def fail(self, state: CollectorState, tick: Tick | None = None) -> None:
+        self.publisher.fail(RunFailure(state, "why"), tick, ())
+
+    @property
+    def sample(self) -> Sample:
+        held = self.store.snapshot.sample
+        assert held is not None
+        return held
+
+    @property
+    def logged(self) -> list[Any]:
+        return [entry["state"] for entry in self.changes]
+
+    @property
+    def changes(self) -> list[Any]:
+        return [entry for entry in self.capture.entries if entry["event"] == "collector_state_changed"]
+
+
+def test_a_good_tick_is_a_sample() -> None:
+    desk = Desk()
+    tick = desk.tick(0, 1)
+    desk.clock.advance(0.25)
+    desk.publisher.complete(tick, 2, ())
+    assert (desk.sample.started_monotonic_s, desk.sample.duration_s) == (1000.0, 0.25)
+    assert desk.sample.taken_at == tick.started_at < desk.clock.wall
+    assert desk.store.snapshot.collector.state is CollectorState.OK
+
+
+def test_failures_are_counted_and_forgotten_by_a_good_sample() -> None:
+    desk = Desk()
+    for failures in (1, 2, 3):
+        desk.fail(CollectorState.LIBRARY_MISSING)
+        assert desk.store.snapshot.collector.consecutive_failures == failures
+    desk.good(0)
+    assert desk.store.snapshot.collector.consecutive_failures == 0
+    assert desk.store.snapshot.collector.detail is None
+
+
+def test_a_failure_without_a_reading_leaves_the_sample_to_age() -> None:
+    desk = Desk()
+    desk.good(0, 1)
+    held = desk.sample
+    desk.clock.advance(20)
+    desk.fail(CollectorState.DRIVER_NOT_LOADED, desk.tick())
+    assert desk.sample is held
+    assert desk.store.age_s(desk.clock.monotonic_s) == 20
+    assert desk.store.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
+
+
+def test_a_failure_after_which_no_card_has_answered_leaves_the_sample_to_age() -> None:
+    desk = Desk()
+    desk.good(0, 1)
+    held = desk.sample
+    silent = Tick(
+        desk.clock.monotonic_s,
+        desk.clock.wall,
+        {0: Reading.unreadable(Card(0, "GPU-0"), Reason.TRANSIENT_DRIVER_ERROR, "gone")},
+    )
+    desk.fail(CollectorState.DRIVER_NOT_LOADED, silent)
+    assert desk.sample is held
+    assert desk.store.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
+
+
+def test_back_off_grows_to_a_minute_without_cards_and_resets_with_them() -> None:
+    desk = Desk()
+    delays = []
+    for _ in range(8):
+        desk.fail(CollectorState.LIBRARY_MISSING)
+        delays.append(desk.publisher.delay_s())
+    assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
+    desk.good(0)
+    desk.clock.advance(PERIOD_S)
+    desk.fail(CollectorState.CRASHED)
+    assert desk.publisher.delay_s() == 1
+
+
+def test_back_off_grows_when_cards_that_could_be_read_no_longer_can() -> None:
+    desk = Desk()
+    desk.good(0)
+    delays = []
+    for _ in range(8):
+        desk.clock.advance(PERIOD_S)
+        desk.fail(CollectorState.DRIVER_NOT_LOADED)
+        delays.append(desk.publisher.delay_s())
+    assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_after_a_crash_cards_that_can_be_read_wait_for_their_next_tick() -> None:
+    desk = Desk()
+    desk.good(0)
+    desk.clock.advance(1)
+    desk.fail(CollectorState.CRASHED)
+    assert desk.publisher.delay_s() == PERIOD_S - 1
+
+
+def test_a_process_that_crashes_in_every_tick_is_started_once_in_less_than_two_periods() -> None:
+    desk = Desk()
+    for _ in range(50):
+        desk.fail(CollectorState.CRASHED, desk.tick(0, 1))
+        delay_s = desk.publisher.delay_s()
+        assert PERIOD_S <= delay_s < 2 * PERIOD_S
+        desk.clock.advance(delay_s)
+    assert desk.store.snapshot.collector.consecutive_failures == 50
+    assert [reading.card.id for reading in desk.sample.readings] == ["GPU-0", "GPU-1"]
+
+
+def test_a_tick_that_none_answered_is_no_sample() -> None:
+    desk = Desk()
+    desk.quarantine.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
+    desk.publisher.complete(desk.tick(), 1, ())
+    assert desk.store.snapshot.sample is None
+    assert desk.store.snapshot.collector.state is CollectorState.UNRESPONSIVE
+
+
+def test_a_changed_count_releases_cards_known_by_their_index_alone() -> None:
+    desk = Desk()
+    desk.good(0, 1, 2)
+    desk.quarantine.blame(Card(2), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
+    desk.clock.advance(PERIOD_S)
+    desk.good(0, 1)
+    assert not desk.quarantine
+
+
+def test_no_cards_after_some_is_believed_after_three_periods() -> None:
+    desk = Desk()
+    desk.good(0)
+    held = desk.sample
+    for _ in range(3):
+        desk.fail(CollectorState.NO_DEVICES)
+        assert desk.sample is held
+        assert desk.store.snapshot.collector.state is CollectorState.OK
+        expected = "why, though there were 1; believed after 3 periods"
+        assert desk.store.snapshot.collector.detail == expected
+        assert desk.publisher.delay_s() <= PERIOD_S
+        desk.clock.advance(PERIOD_S)
+    desk.fail(CollectorState.NO_DEVICES)
+    assert desk.sample.readings == ()
+    assert desk.store.snapshot.collector.state is CollectorState.NO_DEVICES
+    assert desk.store.snapshot.collector.consecutive_failures == 0
+
+
+def test_cards_that_come_back_in_time_were_never_away() -> None:
+    desk = Desk()
+    desk.good(0)
+    desk.fail(CollectorState.NO_DEVICES)
+    desk.clock.advance(2 * PERIOD_S)
+    desk.good(0)
+    desk.clock.advance(2 * PERIOD_S)
+    desk.fail(CollectorState.NO_DEVICES)
+    assert len(desk.sample.readings) == 1
+    assert desk.logged == ["ok"]
+
+
+def test_no_cards_after_another_failure_are_waited_for_anew() -> None:
+    desk = Desk()
+    desk.good(0)
+    held = desk.sample
+    desk.fail(CollectorState.NO_DEVICES)
+    desk.clock.advance(4 * PERIOD_S)
+    desk.fail(CollectorState.DRIVER_NOT_LOADED)
+    desk.clock.advance(PERIOD_S)
+    desk.fail(CollectorState.NO_DEVICES)
+    assert desk.sample is held
+
+
+def test_that_there_is_no_card_does_not_go_stale_for_want_of_asking() -> None:
+    desk = Desk()
+    for _ in range(20):
+        desk.fail(CollectorState.NO_DEVICES)
+        desk.clock.advance(desk.publisher.delay_s())
+        assert not is_stale(desk.store.age_s(desk.clock.monotonic_s), int(PERIOD_S))
+
+
+def test_a_library_that_goes_after_it_counted_no_card_is_asked_ever_less_often() -> None:
+    desk = Desk()
+    for _ in range(20):
+        desk.fail(CollectorState.NO_DEVICES)
+    desk.fail(CollectorState.LIBRARY_MISSING)
+    assert desk.publisher.delay_s() == 60
+
+
+def test_a_card_that_answered_alone_keeps_its_reason_until_it_is_read_with_the_others() -> None:
+    desk = Desk()
+    desk.good(0, 1)
+    desk.quarantine.blame(Card(1, "GPU-1"), Reason.TIMEOUT, "did not answer", desk.clock.monotonic_s)
+    assert desk.quarantine.probed(desk.quarantine.skipped[0], Card(1, "GPU-1"))
+    desk.publisher.complete(desk.tick(0), 2, ())
+    assert [reading.unhealthy_reason for reading in desk.sample.readings] == [None, "did not answer"]
+    desk.good(0, 1)
+    assert [reading.unhealthy_reason for reading in desk.sample.readings] == [None, None]
+
+
+def test_a_collector_that_flaps_is_logged_a_few_times_and_then_once_a_minute() -> None:
+    desk = Desk()
+    for _ in range(120):
+        desk.good(0)
+        desk.clock.advance(5)
+        desk.fail(CollectorState.CRASHED)
+        desk.clock.advance(5)
+    assert desk.logged[:4] == ["ok", "crashed", "ok", "crashed"]
+    assert 4 + 15 <= len(desk.logged) <= 4 + 20
+
+
+def test_a_recovery_that_is_held_back_is_logged_as_soon_as_a_line_may_be_written() -> None:
+    desk = Desk()
+    for _ in range(3):
+        desk.good(0)
+        desk.fail(CollectorState.CRASHED)
+    desk.good(0)
+    assert desk.logged[-1] == "crashed"
+    for _ in range(8):
+        desk.clock.advance(PERIOD_S)
+        desk.good(0)
+    assert desk.logged == ["ok", "crashed", "ok", "crashed", "ok"]
+    assert desk.changes[-1]["previous"] == "crashed"
+    assert desk.changes[-1]["changes_not_logged"] == 3
+
+
+def test_what_is_empty_is_left_out_of_the_line() -> None:
+    desk = Desk()
+    desk.good(0)
+    assert set(desk.changes[0]) == {"event", "log_level", "state", "previous"}
+    desk.fail(CollectorState.CRASHED)
+    assert desk.changes[1]["detail"] == "why"
+
+
+def test_a_state_keeps_the_time_at_which_it_began() -> None:
+    desk = Desk()
+    desk.fail(CollectorState.LIBRARY_MISSING)
+    began = desk.clock.wall
+    desk.clock.advance(60)
+    desk.fail(CollectorState.LIBRARY_MISSING)
+    assert desk.store.snapshot.collector.since == began
+
+
+def test_restarts_are_processes_beyond_the_first() -> None:
+    desk = Desk()
+    desk.publisher.started(1)
+    desk.good(0)
+    assert desk.store.snapshot.collector.restarts == 0
+    desk.publisher.started(3)
+    desk.good(0)
+    assert desk.store.snapshot.collector.restarts == 2
+
+
+def line(index: int, card_id: str | None = None) -> Read:
+    return Read(devices.reading(Card(index, card_id or f"GPU-{index}"), memory_used=1 << 30))
+
+
+def test_a_card_at_another_index_shows_that_no_index_means_what_it_did() -> None:
+    desk = Desk()
+    desk.good(0, 1, 2)
+    desk.quarantine.blame(Card(2, "GPU-2"), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
+    desk.quarantine.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
+    tick = desk.tick()
+    desk.publisher.read(tick, line(1))
+    assert not tick.renumbered
+    desk.publisher.read(tick, line(1, "GPU-0"))
+    assert tick.renumbered
+    assert desk.quarantine.selection.assumed == {}
+    assert [key.text for key in desk.quarantine.selection.skip] == ["GPU-2"]
+
+
+def test_what_hangs_after_a_renumbering_is_skipped_where_it_hung() -> None:
+    """Or each process of the tick would meet it again."""
+    desk = Desk()
+    desk.good(0, 1, 2)
+    tick = desk.tick()
+    desk.publisher.read(tick, line(1, "GPU-0"))
+    desk.quarantine.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
+    desk.publisher.read(tick, line(1, "GPU-0"))
+    assert [key.text for key in desk.quarantine.selection.skip] == ["index:0"]
+
+
+PARTITION = Card(0, "MIG-1", parent="GPU-0", profile="1g.10gb")
+
+
+def partition_read(card: Card = PARTITION) -> Read:
+    return Read(devices.partition(card, memory_total=10 << 30, memory_used=1 << 30))
+
+
+def partitioned(desk: Desk, *reads: Read, partitions: tuple[Card, ...] | None = (PARTITION,)) -> Tick:
+    tick = desk.tick()
+    for read in (replace(line(0), partitions=partitions), *reads):
+        desk.publisher.read(tick, read)
+    return tick
+
+
+def listed(desk: Desk) -> list[tuple[str | None, object]]:
+    return [(one.card.id, one.figures["memory_used"]) for one in desk.sample.readings[0].partitions]
+
+
+def test_partitions_are_published_on_their_card() -> None:
+    desk = Desk()
+    desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
+    assert listed(desk) == [("MIG-1", 1 << 30)]
+    desk.publisher.complete(partitioned(desk, partitions=()), 1, ())
+    assert listed(desk) == []
+
+
+def test_a_partition_that_is_left_out_is_listed_with_its_reason() -> None:
+    desk = Desk()
+    desk.quarantine.blame(PARTITION, Reason.TIMEOUT, "x", desk.clock.monotonic_s)
+    desk.publisher.complete(partitioned(desk), 1, ())
+    assert listed(desk) == [("MIG-1", Reason.TIMEOUT)]
+    assert desk.sample.readings[0].figures["memory_used"] == 1 << 30
+
+
+def test_partitions_that_a_card_does_not_tell_are_those_that_it_had() -> None:
+    desk = Desk()
+    desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
+    desk.publisher.complete(partitioned(desk, partitions=None), 1, ())
+    assert listed(desk) == [("MIG-1", Reason.TRANSIENT_DRIVER_ERROR)]
+
+
+def test_partitions_of_a_card_that_does_not_answer_have_its_reason() -> None:
+    desk = Desk()
+    desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
+    tick = desk.tick(1)
+    tick.readings[0] = Reading.unreadable(Card(0, "GPU-0"), Reason.LOST, "gone")
+    desk.publisher.complete(tick, 2, ())
+    assert listed(desk) == [("MIG-1", Reason.LOST)]
+
+
+def test_a_tick_that_fails_before_a_partition_leaves_it_without_figures() -> None:
+    desk = Desk()
+    desk.fail(CollectorState.UNRESPONSIVE, partitioned(desk))
+    assert listed(desk) == [("MIG-1", Reason.TIMEOUT)]
+
+
+def test_figures_of_a_partition_alone_are_a_sample() -> None:
+    desk = Desk()
+    tick = desk.tick()
+    card = Reading(Card(0, "GPU-0"), Figures(Reason.TRANSIENT_DRIVER_ERROR))
+    for read in (Read(card, (PARTITION,)), partition_read()):
+        desk.publisher.read(tick, read)
+    desk.publisher.complete(tick, 1, ())
+    assert listed(desk) == [("MIG-1", 1 << 30)]
+
+
+def test_a_partition_recovers_after_a_few_samples() -> None:
+    desk = Desk()
+    desk.quarantine.blame(PARTITION, Reason.TIMEOUT, "x", desk.clock.monotonic_s)
+    assert desk.quarantine.probed(desk.quarantine.skipped[0], PARTITION)
+    for _ in range(PROBATION_SAMPLES):
+        desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
+    (event,) = [entry for entry in desk.capture.entries if entry["event"] == "device_recovered"]
+    assert (event["id"], event["parent"]) == ("MIG-1", "GPU-0")
