@@ -117,13 +117,15 @@ class Worker:
             "podIPs": [{"ip": self._address}],
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        patch = ["--subresource=status", "-p", json.dumps({"status": status})]
+        patch = ["--subresource=status", "--type=merge", "-p", json.dumps({"status": status})]
         self._cluster.kubectl("patch", "pod", name, "-n", NAMESPACE, *patch)
 
     def _pod(self) -> str:
+        """Its name; nothing yet. One of an earlier release stays for ever, as no kubelet says that it has ended."""
         selector = "app.kubernetes.io/component=worker"
-        listed = self._cluster.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "name").split()
-        return listed[0].removeprefix("pod/") if listed else ""
+        listed = json.loads(self._cluster.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json"))
+        pods = [item["metadata"] for item in listed["items"]]
+        return next((pod["name"] for pod in pods if "deletionTimestamp" not in pod), "")
 
 
 @contextmanager
