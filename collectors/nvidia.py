@@ -130,7 +130,9 @@ class NvidiaLibrary:
         nvml = self._nvml
         mask = device.ask("clocks", lambda handle: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
         if isinstance(mask, Reason):
-            older = device.ask("older_clocks", lambda handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+            older = device.ask(
+                "older_clocks", lambda handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+            )
             mask = mask if older is Reason.UNSUPPORTED else older
         if not isinstance(mask, int):
             return mask
