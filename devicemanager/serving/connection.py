@@ -4,11 +4,10 @@ aiohttp 3.14 knows neither how long nor how large an unfinished request head is;
 of their answers, and reads on while an answer is not taken. So bytes are handed to its parser here, head by head:
 one only when the request before it is answered and the answer is gone. What came meanwhile is held.
 
-Beside public names this module relies on five internals, which its tests pin: ``RequestHandler._request_count``
-grows when a request head is complete; ``finish_response`` is awaited once per request, from the finished answer
-until its last byte is handed to the transport; ``data_received`` is called with no bytes by aiohttp itself, to
-parse on; ``Application._make_request`` takes the class of request; ``Request._prepare_hook`` runs after the
-``Server`` header was added. No handler may read a body: that is read after the answer, and thrown away.
+Beside :mod:`devicemanager.aiohttp_internals` this relies on two things that aiohttp does not document, and tests
+pin: ``finish_response`` is awaited once per request, from the finished answer until its last byte is handed to the
+transport, and ``data_received`` is called with no bytes by aiohttp itself, to parse on. No handler may read a body:
+that is read after the answer, and thrown away.
 """
 
 import asyncio
@@ -21,6 +20,7 @@ from typing import Any, cast
 from aiohttp import StreamReader, web
 from typing_extensions import override
 
+from devicemanager.aiohttp_internals import CountingRequestHandler
 from devicemanager.serving.heads import Head
 from devicemanager.serving.keeper import Keeper
 from devicemanager.serving.limits import LINGERING_S, READ_BUFFER_BYTES, WRITE_HIGH_BYTES
@@ -32,7 +32,7 @@ _FIRST_LOOK_S, _LONGEST_PAUSE_S = 0.01, 1.0
 """Between looks whether an answer is gone, while the next request waits; no event tells. Doubled each time."""
 
 
-class Connection(web.RequestHandler):
+class Connection(CountingRequestHandler):
     """One peer's connection, from its acceptance.
 
     Attributes:
@@ -54,6 +54,7 @@ class Connection(web.RequestHandler):
         "_answer_ready",
         "_body",
         "_closing",
+        "_event_loop",
         "_held",
         "_keeper",
         "_look_again",
@@ -109,6 +110,7 @@ class Connection(web.RequestHandler):
         self.retiring = False
         self.head = Head()
         self._keeper = keeper
+        self._event_loop = loop
         self._socket: socket.socket | None = accepted
         self._wire: asyncio.Transport | None = None
         self._held = bytearray()
@@ -122,7 +124,7 @@ class Connection(web.RequestHandler):
     @property
     def busy(self) -> bool:
         """Whether a complete request is not answered yet."""
-        return self._request_count > self.answered
+        return self.requests_parsed > self.answered
 
     @property
     def waiting(self) -> bool:
@@ -183,7 +185,7 @@ class Connection(web.RequestHandler):
         cast("Any", transport).set_read_buffer_limits(high=READ_BUFFER_BYTES, low=0)  # TLS transports have it
         self._socket = None
         self.open = True
-        self.since = self._loop.time()
+        self.since = self._event_loop.time()
         self.certified = bool(transport.get_extra_info("peercert"))
         self._keeper.opened(self)
 
@@ -223,7 +225,7 @@ class Connection(web.RequestHandler):
             self._wire.pause_reading()
             self._reading = False
             if not self.busy:
-                self._look_again = self._loop.call_later(self._pause_s, self._parse_on)
+                self._look_again = self._event_loop.call_later(self._pause_s, self._parse_on)
                 self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
     def _look_no_more(self) -> None:
@@ -243,18 +245,18 @@ class Connection(web.RequestHandler):
         size, lines = self._keeper.head_limits(self)
         piece = self.head.next_piece(self._held, size)
         if not (begun := self.head.size > 0):
-            self.since = self._loop.time()
+            self.since = self._event_loop.time()
         self.head.grow(piece)
         if not piece or self.head.lines > lines:
             self._refuse_head()
             return False
         del self._held[: len(piece)]
-        complete = self._request_count
+        complete = self.requests_parsed
         super().data_received(piece)
-        if whole := self._request_count > complete:
+        if whole := self.requests_parsed > complete:
             self.head.clear()
             self.begun = False
-            self.since = self._loop.time()
+            self.since = self._event_loop.time()
         if begun or not whole:
             self._keeper.head_grew(self)
         return True
@@ -268,7 +270,7 @@ class Connection(web.RequestHandler):
                 resp.force_close()
             self.answer_bytes = resp.content_length or 0
         self._answer_ready = True
-        self.since = self._loop.time()
+        self.since = self._event_loop.time()
         self._keeper.answer_ready(self, self.answer_bytes)
         try:
             return await super().finish_response(request, resp, start_time)
@@ -277,7 +279,7 @@ class Connection(web.RequestHandler):
             self.answered += 1
             self._body = None if request.content.is_eof() else request.content
             if self._held and self._look_again is None:
-                self._look_again = self._loop.call_soon(self._parse_on)
+                self._look_again = self._event_loop.call_soon(self._parse_on)
 
     @override
     def handle_error(

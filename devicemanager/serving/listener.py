@@ -16,7 +16,6 @@ Both servers listen through this. Beside what ``asyncio`` and aiohttp do, it
 
 import asyncio
 import contextlib
-import functools
 import logging
 import socket
 import ssl
@@ -27,12 +26,13 @@ from typing import Final
 from aiohttp import hdrs, web
 from structlog.typing import FilteringBoundLogger
 
+from devicemanager.aiohttp_internals import hide_server_software
 from devicemanager.serving import sockets
 from devicemanager.serving.admission import UnderWay
 from devicemanager.serving.connection import Connection
 from devicemanager.serving.limits import Limits
 from devicemanager.serving.log_rate import RateLimitedLog
-from devicemanager.serving.messages import PlainRequest, problem
+from devicemanager.serving.messages import problem
 from devicemanager.serving.peer_certificates import PeerCertificates, handshake_refusal
 from devicemanager.serving.places import PeerCertificate, Places
 from devicemanager.serving.probes import PATHS as PROBE_PATHS
@@ -122,7 +122,7 @@ class Listener:
         await self._runner.setup()
         assert self._runner.server is not None  # noqa: S101 - set up
         self._server = self._runner.server
-        self._server.request_factory = functools.partial(self._app._make_request, _cls=PlainRequest)
+        hide_server_software(self._server, self._app)
         self._respond = self._server.request_handler
         self._server.request_handler = self._keep_places
         try:

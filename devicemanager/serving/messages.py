@@ -1,24 +1,14 @@
-"""HTTP as both servers speak it, whatever is asked: what a request is made into, and how one is refused."""
+"""Error responses of both servers, for requests that came to no handler or whose handler failed."""
 
 import json
 from typing import Final
 
-from aiohttp import hdrs, web
+from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
-from typing_extensions import override
 
 HEAD_TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 )
-
-
-class PlainRequest(web.Request):
-    """A request whose response does not say what software made it."""
-
-    @override
-    async def _prepare_hook(self, response: web.StreamResponse) -> None:
-        await super()._prepare_hook(response)
-        del response.headers[hdrs.SERVER]
 
 
 def problem(status: int, message: str) -> web.Response:
