@@ -16,8 +16,6 @@ from typing_extensions import override
 class CountingRequestHandler(web.RequestHandler):
     """A server's connection that says how many requests it has parsed."""
 
-    __slots__ = ()
-
     @property
     def requests_parsed(self) -> int:
         """Request heads that were complete, and those that were refused as malformed."""

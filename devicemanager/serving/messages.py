@@ -11,27 +11,27 @@ HEAD_TOO_LARGE: Final = (
 )
 
 
-def problem(status: int, message: str) -> web.Response:
-    """An answer that says what is wrong, after which the connection closes."""
+def error_response(status: int, message: str) -> web.Response:
+    """A response that says what is wrong, after which the connection closes."""
     body = json.dumps({"message": message}).encode() + b"\n"
     response = web.Response(status=status, body=body, content_type="application/json")
     response.force_close()
     return response
 
 
-def problem_unless_begun(request: web.BaseRequest, status: int, message: str) -> web.Response:
-    """The same, in place of an answer that failed.
+def error_response_unless_started(request: web.BaseRequest, status: int, message: str) -> web.Response:
+    """The same, in place of a response that failed.
 
     Raises:
-        ConnectionError: A part of that was sent already.
+        ConnectionError: A part of it was sent already.
     """
     if request.writer.output_size > 0:
         raise ConnectionError("part of a response was sent already")
-    return problem(status, message)
+    return error_response(status, message)
 
 
 def refusal_reason(error: BaseException | None) -> str:
-    """Why a request head was refused, without a byte of it: aiohttp's own words quote headers, and so secrets."""
+    """Why a request head was refused, without a byte of it: aiohttp's messages quote headers, and so secrets."""
     match error:
         case LineTooLong():
             return "request line or header too long"

@@ -124,11 +124,11 @@ class ServerIdentity(_FollowedIdentity):
         """Whether an authority, DER, is one of those believed now; None is not."""
         return self.client_cas is not None and anchor in self.client_cas.members
 
-    def on_dropped(self, callback: _Dropped) -> None:
+    def on_cas_removed(self, callback: _Dropped) -> None:
         """Have ``callback`` called, on the event loop, with the DER of each CA that has left."""
         self._dropped.append(callback)
 
-    def on_first(self, callback: Callable[[], None]) -> None:
+    def on_cas_added(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called, on the event loop, when client CAs are believed after a time without any."""
         self._first.append(callback)
 

@@ -1,4 +1,4 @@
-"""Strangers who are a burden to real programs: memory stays below the chart's limit, and probes are answered."""
+"""Floods of the real programs by unverified peers: memory stays below the chart's limit, and probes are answered."""
 
 import asyncio
 import http.client
@@ -241,7 +241,7 @@ class TestDescriptors:
             wait_until(lambda: probe(manager.port, "127.0.3.1"), "an answered probe")
             assert [probe(manager.port, "127.0.3.1") for _ in range(5)] == [True] * 5
 
-        given_up = manager.events("connection_given_up")
+        given_up = manager.events("connection_evicted")
         assert [line["reason"] for line in given_up] == ["no descriptor or memory for another connection"]
 
 
@@ -267,7 +267,7 @@ def test_a_client_certificate_that_ends_on_a_kept_connection_is_no_longer_believ
     assert first == 200
     assert datetime.now(UTC) >= ends
     assert status in {401, None}
-    assert made.event("client_refused" if status else "client_certificate_ended")
+    assert made.event("client_refused" if status else "client_certificate_expired")
 
 
 def snapshot_status(connection: http.client.HTTPSConnection) -> int | None:

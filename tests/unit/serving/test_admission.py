@@ -9,15 +9,15 @@ from devicemanager.serving.admission import (
     PER_PEER,
     VERIFIED,
     Admission,
-    UnderWay,
+    InFlightRequests,
     admit,
     admit_verified,
-    longest_waiting,
+    eviction_candidate,
 )
 from devicemanager.serving.limits import Limits, VerifiedLimits
 
 LIMITS = Limits(
-    connections=4, connections_per_peer=2, kept_for_probes=1, verified=VerifiedLimits(2, 1024, 16, 1024)
+    connections=4, connections_per_peer=2, reserved_for_probes=1, verified=VerifiedLimits(2, 1024, 16, 1024)
 )
 
 
@@ -26,7 +26,7 @@ class One:
     peer: str
     since: float = 0.0
     verified: bool = False
-    waiting: bool = True
+    evictable: bool = True
 
 
 def test_a_free_place_costs_nobody_anything() -> None:
@@ -36,18 +36,18 @@ def test_a_free_place_costs_nobody_anything() -> None:
 def test_an_address_makes_room_for_itself() -> None:
     held = [One("a", 2.0), One("a", 1.0), One("b", 0.0)]
 
-    assert admit(held, "a", LIMITS) == Admission(admitted=True, gives_way=held[1], limit=PER_PEER)
+    assert admit(held, "a", LIMITS) == Admission(admitted=True, evicted=held[1], limit=PER_PEER)
 
 
 def test_the_address_with_the_most_connections_makes_room_for_another() -> None:
     """S03: a newcomer is safe from those who come back faster."""
     held = [One("probe", 0.0), One("a", 1.0), One("a", 2.0), One("b", 0.5)]
 
-    assert admit(held, "c", LIMITS) == Admission(admitted=True, gives_way=held[1], limit=IN_ALL)
+    assert admit(held, "c", LIMITS) == Admission(admitted=True, evicted=held[1], limit=IN_ALL)
 
 
 def test_nobody_is_given_up_with_a_request_under_way() -> None:
-    held = [One(peer, waiting=False) for peer in "abcd"]
+    held = [One(peer, evictable=False) for peer in "abcd"]
 
     assert admit(held, "e", LIMITS) == Admission(admitted=False, limit=IN_ALL)
 
@@ -57,24 +57,24 @@ def test_places_for_verified_peers_are_counted_apart() -> None:
     held = [One(peer, verified=True) for peer in "aa"] + [One("a")]
 
     assert admit(held, "a", LIMITS) == Admission(admitted=True)
-    assert admit_verified(held, LIMITS) == Admission(admitted=True, gives_way=held[0], limit=VERIFIED)
+    assert admit_verified(held, LIMITS) == Admission(admitted=True, evicted=held[0], limit=VERIFIED)
     assert admit_verified(held[1:], LIMITS) == Admission(admitted=True)
     assert admit_verified(held, Limits()) == Admission(admitted=False)
 
 
 def test_verified_peers_are_the_last_to_give_way() -> None:
-    held = [One("a", 0.0, verified=True), One("b", 5.0), One("c", 9.0, waiting=False)]
+    held = [One("a", 0.0, verified=True), One("b", 5.0), One("c", 9.0, evictable=False)]
 
-    assert longest_waiting(held) is held[1]
-    assert longest_waiting([held[0]]) is held[0]
-    assert longest_waiting([held[2]]) is None
+    assert eviction_candidate(held) is held[1]
+    assert eviction_candidate([held[0]]) is held[0]
+    assert eviction_candidate([held[2]]) is None
 
 
 class TestUnderWay:
     @pytest.mark.parametrize("limits", [LIMITS])
     def test_some_places_are_kept_of_each_address_and_of_all(self, limits: Limits) -> None:
         """S03: requests under way never take the last places, which are the probes'."""
-        under_way = UnderWay(limits)
+        under_way = InFlightRequests(limits)
 
         assert [under_way.begin(peer) for peer in "aabcd"] == [True, False, True, True, False]
         under_way.end("b")

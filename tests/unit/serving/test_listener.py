@@ -218,7 +218,7 @@ class TestLimits:
             assert (await peers[0].get()).status == 200
             assert (await peers[2].get()).status == 200
 
-        (line,) = logged.events("connection_given_up")
+        (line,) = logged.events("connection_evicted")
         assert line["reason"] == "too many connections"
 
     @on_both_loops
@@ -235,7 +235,7 @@ class TestLimits:
             assert len(listener.connections) == 3
             assert not other.reader.at_eof()
 
-        assert [line["reason"] for line in logged.events("connection_given_up")] == [
+        assert [line["reason"] for line in logged.events("connection_evicted")] == [
             "too many connections from one peer"
         ]
 
@@ -285,7 +285,7 @@ class TestDrain:
             await service.entered.wait()
             async with asyncio.TaskGroup() as tasks:
                 draining = tasks.create_task(listener.drain(30))
-                await until(lambda: all(one.retiring for one in listener.connections))
+                await until(lambda: all(one.closing_after_response for one in listener.connections))
                 service.released.set()
                 answer = await peer.answer()
                 await draining
@@ -319,7 +319,7 @@ class TestDrain:
             await until(lambda: any(one.open for one in listener.connections))
             async with asyncio.TaskGroup() as tasks:
                 draining = tasks.create_task(listener.drain(30))
-                await until(lambda: all(one.retiring for one in listener.connections))
+                await until(lambda: all(one.closing_after_response for one in listener.connections))
                 answer = await peer.get()
                 await draining
 
@@ -329,7 +329,7 @@ class TestDrain:
     async def test_retiring_answers_on_and_sends_peers_elsewhere(self) -> None:
         async with serving() as listener, connected(listener.addresses[0], client()) as before:
             await before.get()
-            listener.retire()
+            listener.disable_keepalive()
             async with connected(listener.addresses[0], client()) as after:
                 for peer in (before, after):
                     answer = await peer.get()
@@ -355,8 +355,8 @@ class TestMemory:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         given_back: list[int] = []
-        monkeypatch.setattr(memory, "give_back", lambda: given_back.append(1))
-        monkeypatch.setattr("devicemanager.serving.places._GIVE_BACK_AFTER", 3)
+        monkeypatch.setattr(memory, "trim_malloc", lambda: given_back.append(1))
+        monkeypatch.setattr("devicemanager.serving.connection_table._TRIM_AFTER", 3)
         limits = Limits(head_s=0.02)  # sweeps as often
         async with serving(limits) as listener:
             for _ in range(3):

@@ -287,7 +287,7 @@ class TestServerIdentity:
         ca_file.write_bytes(bundle(authority()))
         identity = in_directory(directory, ca_file)
         dropped: list[frozenset[bytes]] = []
-        identity.on_dropped(dropped.append)
+        identity.on_cas_removed(dropped.append)
 
         ca_file.write_bytes(bundle(authority(), authority("other")))
         await identity.refresh()
@@ -324,7 +324,7 @@ class TestServerIdentity:
     def test_cas_from_memory_are_swapped_at_run_time(self) -> None:
         identity = ServerIdentity(parsed(authority().serving(SERVER_NAMES)), clock=SystemClock(), log=Logged().log)
         dropped: list[frozenset[bytes]] = []
-        identity.on_dropped(dropped.append)
+        identity.on_cas_removed(dropped.append)
         identity.trust(cas(authority()))
         assert identity.trusts(cas(authority()))
         identity.trust(None)
