@@ -1,4 +1,4 @@
-"""Floods of the real programs by unverified peers: memory stays below the chart's limit, and probes are answered."""
+"""Floods of real programs by unverified peers: memory stays below the chart's limit, and probes are answered."""
 
 import asyncio
 import http.client
