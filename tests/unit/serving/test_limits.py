@@ -61,7 +61,7 @@ def test_a_head_of_many_short_lines_costs_more_than_its_bytes() -> None:
     assert head_cost(1000, 100) > head_cost(1000, 1) > 1000
 
 
-def test_a_worker_refuses_reads_before_it_runs_out_of_places() -> None:
+def test_a_worker_refuses_reads_before_it_runs_out_of_connections() -> None:
     assert worker.LIMITS.connections - worker.LIMITS.reserved_for_probes >= 400  # the default of --max-reads
 
 

@@ -333,7 +333,7 @@ class TestWithoutDescriptors:
         assert len(identity.context.get_ca_certs()) == 1
         assert "other" in str(identity.context.get_ca_certs()[0]["subject"])
 
-    def test_a_server_believes_whom_it_believed(self, exhausted: Callable[[bool], None]) -> None:
+    def test_a_server_keeps_trusting_its_cas(self, exhausted: Callable[[bool], None]) -> None:
         identity = server_identity(cas(authority()))
         before = identity.context
         exhausted(True)

@@ -53,7 +53,7 @@ class TestServerContext:
             pytest.param(authority().client("worker", days=-1), id="ended"),
         ],
     )
-    def test_a_client_certificate_that_is_not_believed_ends_the_handshake(self, pem: PemPair) -> None:
+    def test_an_untrusted_client_certificate_fails_the_handshake(self, pem: PemPair) -> None:
         context = server_context(parsed(authority().serving(SERVER_NAMES)), cas(authority()))
 
         with pytest.raises(ssl.SSLCertVerificationError):
@@ -70,11 +70,11 @@ class TestClientContext:
             pytest.param(authority().serving(SERVER_NAMES, days=-1), id="ended"),
         ],
     )
-    def test_a_server_that_is_not_believed_is_refused(self, pem: PemPair) -> None:
+    def test_an_untrusted_server_certificate_fails_the_handshake(self, pem: PemPair) -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
             shake(server_context(parsed(pem), None), client_context(cas(authority())))
 
-    def test_a_person_may_believe_anyone(self) -> None:
+    def test_verification_can_be_switched_off(self) -> None:
         _, asking = shake(
             server_context(parsed(authority("other").serving(["x"])), None), client_context(None, verify=False)
         )
