@@ -66,9 +66,9 @@ def admit(connections: Iterable[_Counted], peer: str, limits: Limits) -> Admissi
     unverified = [one for one in connections if not one.verified]
     from_peer = [one for one in unverified if one.peer == peer]
     if len(from_peer) >= limits.connections_per_peer:
-        return _in_place_of(eviction_candidate(from_peer), PER_PEER)
+        return _evicting(eviction_candidate(from_peer), PER_PEER)
     if len(unverified) >= limits.connections:
-        return _in_place_of(eviction_candidate(unverified), IN_ALL)
+        return _evicting(eviction_candidate(unverified), IN_ALL)
     return Admission(admitted=True)
 
 
@@ -78,7 +78,7 @@ def admit_verified(connections: Iterable[_Counted], limits: Limits) -> Admission
         return Admission(admitted=False)
     others = [one for one in connections if one.verified]
     if len(others) >= limits.verified.connections:
-        return _in_place_of(eviction_candidate(others), VERIFIED)
+        return _evicting(eviction_candidate(others), VERIFIED)
     return Admission(admitted=True)
 
 
@@ -94,7 +94,7 @@ def eviction_candidate(connections: Iterable[_Counted]) -> _Counted | None:
     return min(candidates, key=lambda one: (one.verified, -held[one.peer], one.since), default=None)
 
 
-def _in_place_of(connection: _Counted | None, limit: str) -> Admission[_Counted]:
+def _evicting(connection: _Counted | None, limit: str) -> Admission[_Counted]:
     return Admission(admitted=connection is not None, evicted=connection, limit=limit)
 
 

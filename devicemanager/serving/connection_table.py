@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from devicemanager.errors import excerpt
 from devicemanager.serving import memory
-from devicemanager.serving.admission import Admission, admit, admit_verified, eviction_candidate
+from devicemanager.serving.admission import admit, admit_verified, eviction_candidate
 from devicemanager.serving.connection import Connection
 from devicemanager.serving.heads import UnfinishedHeads
 from devicemanager.serving.limits import Limits
@@ -39,7 +39,7 @@ class ConnectionTable:
     Attributes:
         limits: What peers may take up.
         connections: Accepted and not closed yet, in order of acceptance; used as an ordered set.
-        emptied: Set when the last one is closed.
+        emptied: Set while there are none.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ConnectionTable:
     def admit(self, peer: str) -> bool:
         """Whether a new connection is admitted; another may have been evicted for it."""
         admission = admit(self.connections, peer, self.limits)
-        self._evict(admission)
+        self._evict(admission.evicted, admission.limit)
         if not admission.admitted:
             self._rated.write(logging.WARNING, "connection_refused", cause=str(admission.limit), peer=peer)
         return admission.admitted
@@ -83,7 +83,7 @@ class ConnectionTable:
     def evict_some(self, cause: str) -> None:
         """Evict some of the longest waiting connections, for want of something that is not counted here."""
         for _ in range(_EVICT_BATCH):
-            self._evict(Admission(admitted=True, evicted=eviction_candidate(self.connections), limit=cause))
+            self._evict(eviction_candidate(self.connections), cause)
 
     def drop(self, connection: Connection) -> None:
         """Remove a connection, and close it."""
@@ -128,7 +128,7 @@ class ConnectionTable:
             connection.force_close()
         elif self.limits.verified is not None and self._is_verified(connection):
             admission = admit_verified(self.connections, self.limits)
-            self._evict(admission)
+            self._evict(admission.evicted, admission.limit)
             connection.verified = admission.admitted
 
     def remove(self, connection: Connection) -> None:
@@ -154,7 +154,7 @@ class ConnectionTable:
         while (exceeded := self._heads.exceeded(connection)) is not None:
             cause, sharing = exceeded
             longest = min(sharing, key=lambda one: one.since)
-            self._evict(Admission(admitted=True, evicted=longest, limit=cause))
+            self._evict(longest, cause)
 
     def answer_ready(self, connection: Connection, size: int) -> None:
         """Count a response; when peers have not taken too much of them, evict the longest waiting of the others."""
@@ -168,7 +168,7 @@ class ConnectionTable:
             assert longest is not None  # noqa: S101 - all may be evicted
             others.remove(longest)
             others_bytes -= longest.answer_bytes
-            self._evict(Admission(admitted=True, evicted=longest, limit="too many answers not taken"))
+            self._evict(longest, "too many answers not taken")
         self._undelivered_bytes = others_bytes + size
 
     def request_refused(self, peer: str, reason: str) -> None:
@@ -185,8 +185,7 @@ class ConnectionTable:
         certificate: PeerCertificate = transport.get_extra_info("peercert") or {} if transport is not None else {}
         return bool(certificate) and self._verified(certificate)
 
-    def _evict(self, admission: Admission[Connection]) -> None:
-        longest = admission.evicted
-        if longest is not None:
-            self._rated.write(logging.INFO, "connection_evicted", cause=str(admission.limit), peer=longest.peer)
-            self.drop(longest)
+    def _evict(self, connection: Connection | None, limit: str | None) -> None:
+        if connection is not None:
+            self._rated.write(logging.INFO, "connection_evicted", cause=str(limit), peer=connection.peer)
+            self.drop(connection)
