@@ -1,4 +1,4 @@
-"""Peers that only want to be a burden: many TLS connections to one real process, by hand."""
+"""Floods: many TLS connections to one real process, by hand."""
 
 import socket
 import ssl

@@ -47,6 +47,30 @@ def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     return twice
 
 
+def shake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """A handshake in memory: the server's and the client's side of it.
+
+    Raises:
+        ssl.SSLError: Either refuses.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    serving = server.wrap_bio(to_server, to_client, server_side=True)
+    asking = client.wrap_bio(to_client, to_server, server_hostname=SERVER_NAMES[0])
+    pending = [asking, serving]
+    while pending:
+        for side in list(pending):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            pending.remove(side)
+    return serving, asking
+
+
+def leaf_of(pem: PemPair) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(pem.certificate.decode())
+
+
 @dataclass
 class Logged:
     """A logger and what was written to it."""

@@ -22,7 +22,7 @@ STUCK_AFTER_PERIODS: Final = 1.5
 LIMITS: Final = Limits(
     verified=VerifiedLimits(connections=64, head_bytes=16 * KIB, headers=128, heads_cost=1 * MIB)
 )
-"""Strangers ask for no more than a probe; readers with a certificate are few, and send little."""
+"""Unverified peers ask for no more than a probe; readers with a certificate are few, and send little."""
 
 DESCRIPTORS_RESERVED: Final = 128
 """For collector processes and their pipes, files that are read, and what listens."""
@@ -57,7 +57,7 @@ async def serve(settings: ServeSettings) -> int:
         app,
         [(settings.address, settings.secure_port)],
         identity,
-        limits=descriptors.fitted(LIMITS, DESCRIPTORS_RESERVED, log),
+        limits=descriptors.fit_limits(LIMITS, DESCRIPTORS_RESERVED, log),
         verified=lambda certificate: access.refusal(certificate, clock.now()) is None,
         log=log,
     )

@@ -6,8 +6,9 @@ from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
 from devicemanager.settings.server import ServerSettings
-from devicemanager.tls.identity import ServerIdentity, self_signed_pair
+from devicemanager.tls.identity import ServerIdentity
 from devicemanager.tls.material import Pair, PairFiles
+from devicemanager.tls.self_signed import self_signed_pair
 
 
 async def server_identity(

@@ -108,7 +108,7 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             server.application(),
             [address],
             identity,
-            limits=descriptors.fitted(LIMITS, DESCRIPTORS_RESERVED, log),
+            limits=descriptors.fit_limits(LIMITS, DESCRIPTORS_RESERVED, log),
             verified=lambda certificate: is_front_proxy(certificate, front_proxy.trust, clock.now()),
             log=log,
         )

@@ -1,9 +1,10 @@
-"""Who gets a place, and who gives way for it. Decisions only; :mod:`devicemanager.serving.listener` acts on them.
+"""Which connection is admitted, and which is evicted for it. Decisions only, on which
+:mod:`devicemanager.serving.connection_table` acts.
 
-A connection either waits for its peer (in the handshake, for a request, for its answer to be taken) or has a
-request under way, which is work of ours. Who waits gives way; work under way is finished. A request that has not
-come to its handler is no such work yet: hundreds may come in one turn of the loop. So that work under way never
-takes the last places, some are kept for requests that are answered at once: those of probes.
+A connection may be evicted while it waits for its peer (in the handshake, for a request, for its response to be
+taken) or has a request that has not reached its handler; hundreds of those may come in one turn of the event loop.
+A request whose handler has started is finished. Some slots are reserved for probes, so that requests in flight
+never take the last ones.
 """
 
 from collections import Counter
@@ -18,8 +19,8 @@ IN_ALL: Final = "too many connections"
 VERIFIED: Final = "too many connections with a verified certificate"
 
 
-class Occupant(Protocol):
-    """A connection that takes up a place."""
+class CountedConnection(Protocol):
+    """A connection that counts against the limits."""
 
     @property
     def peer(self) -> str:
@@ -33,76 +34,76 @@ class Occupant(Protocol):
 
     @property
     def verified(self) -> bool:
-        """Whether it takes up one of the places for peers with a verified certificate."""
+        """Whether it counts as one with a verified client certificate."""
         ...
 
     @property
-    def waiting(self) -> bool:
-        """Whether it waits for its peer, or for its handler."""
+    def evictable(self) -> bool:
+        """Whether it waits for its peer, or for its handler, and may be evicted."""
         ...
 
 
-_Occupant = TypeVar("_Occupant", bound=Occupant)
+_Counted = TypeVar("_Counted", bound=CountedConnection)
 
 
 @dataclass(frozen=True, slots=True)
-class Admission(Generic[_Occupant]):
-    """What becomes of one who wants a place.
+class Admission(Generic[_Counted]):
+    """Whether a new connection is admitted.
 
     Attributes:
-        admitted: Whether there is one.
-        gives_way: Who loses its own for it; None when a place was free, or nobody could give way.
-        limit: Which limit was reached; None for none.
+        admitted: Whether it is.
+        evicted: The connection to close for it; None when none is needed, or none may be evicted.
+        limit: The limit that was reached; None for none.
     """
 
     admitted: bool
-    gives_way: _Occupant | None = None
+    evicted: _Counted | None = None
     limit: str | None = None
 
 
-def admit(occupants: Iterable[_Occupant], peer: str, limits: Limits) -> Admission[_Occupant]:
-    """A place for a newcomer, of whom no more than the address is known."""
-    strangers = [one for one in occupants if not one.verified]
-    from_peer = [one for one in strangers if one.peer == peer]
+def admit(connections: Iterable[_Counted], peer: str, limits: Limits) -> Admission[_Counted]:
+    """Admit a new connection, of which only the address is known."""
+    unverified = [one for one in connections if not one.verified]
+    from_peer = [one for one in unverified if one.peer == peer]
     if len(from_peer) >= limits.connections_per_peer:
-        return _in_place_of(longest_waiting(from_peer), PER_PEER)
-    if len(strangers) >= limits.connections:
-        return _in_place_of(longest_waiting(strangers), IN_ALL)
+        return _evicting(eviction_candidate(from_peer), PER_PEER)
+    if len(unverified) >= limits.connections:
+        return _evicting(eviction_candidate(unverified), IN_ALL)
     return Admission(admitted=True)
 
 
-def admit_verified(occupants: Iterable[_Occupant], limits: Limits) -> Admission[_Occupant]:
-    """A place among those with a verified certificate, for one whose handshake has shown it."""
+def admit_verified(connections: Iterable[_Counted], limits: Limits) -> Admission[_Counted]:
+    """Admit a connection, after its handshake, as one with a verified client certificate."""
     if limits.verified is None:
         return Admission(admitted=False)
-    others = [one for one in occupants if one.verified]
+    others = [one for one in connections if one.verified]
     if len(others) >= limits.verified.connections:
-        return _in_place_of(longest_waiting(others), VERIFIED)
+        return _evicting(eviction_candidate(others), VERIFIED)
     return Admission(admitted=True)
 
 
-def longest_waiting(occupants: Iterable[_Occupant]) -> _Occupant | None:
-    """Who gives way first; None when nobody waits for its peer.
+def eviction_candidate(connections: Iterable[_Counted]) -> _Counted | None:
+    """The connection to evict first; None when none may be.
 
-    Peers with a verified certificate are the last to, and the address with the most connections is the first: a
-    newcomer from another address is safe, however fast one address comes back.
+    Those with a verified certificate come last, and the address with the most connections comes first: a new
+    connection from another address is safe, however fast one address reconnects.
     """
-    occupants = list(occupants)
-    held = Counter(one.peer for one in occupants)
-    waiting = [one for one in occupants if one.waiting]
-    return min(waiting, key=lambda one: (one.verified, -held[one.peer], one.since), default=None)
+    connections = list(connections)
+    held = Counter(one.peer for one in connections)
+    candidates = [one for one in connections if one.evictable]
+    return min(candidates, key=lambda one: (one.verified, -held[one.peer], one.since), default=None)
 
 
-def _in_place_of(occupant: _Occupant | None, limit: str) -> Admission[_Occupant]:
-    return Admission(admitted=occupant is not None, gives_way=occupant, limit=limit)
+def _evicting(connection: _Counted | None, limit: str) -> Admission[_Counted]:
+    return Admission(admitted=connection is not None, evicted=connection, limit=limit)
 
 
-class UnderWay:
-    """Counts requests of strangers that are being answered, so that some places stay free for probes."""
+class InFlightRequests:
+    """Limits requests in flight without a verified certificate, so that some slots stay free for probes."""
 
     def __init__(self, limits: Limits) -> None:
-        self._in_all = max(1, limits.connections - limits.kept_for_probes)
-        self._per_peer = max(1, limits.connections_per_peer - limits.kept_for_probes)
+        self._in_all = max(1, limits.connections - limits.reserved_for_probes)
+        self._per_peer = max(1, limits.connections_per_peer - limits.reserved_for_probes)
         self._counts: Counter[str] = Counter()
 
     def begin(self, peer: str) -> bool:

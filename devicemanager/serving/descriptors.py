@@ -1,19 +1,18 @@
-"""File descriptors: how many this process may have, and how many connections that makes."""
+"""The limit of file descriptors, and how many connections it allows."""
 
 import resource
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from devicemanager.serving.limits import Limits, affordable
+from devicemanager.serving.limits import Limits, within_descriptors
 
 MOST: Final = 65_536
-"""No more are asked for, whatever is allowed: programs exist that close every descriptor they could have, and a
-child process of ours may be one."""
+"""Never ask for more: some programs close every descriptor they could have, and a child process may be one."""
 
 
 def raise_limit() -> int:
-    """Take as many as this process may have without a further right. Returns how many it may have open now."""
+    """Raise the soft limit to the hard one, 65,536 at most. Returns how many may be open now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
     if soft == resource.RLIM_INFINITY or soft >= allowed:
@@ -22,18 +21,21 @@ def raise_limit() -> int:
     return allowed
 
 
-def fitted(limits: Limits, reserve: int, log: FilteringBoundLogger) -> Limits:
-    """Raise the limit of descriptors, and keep connections within it. Says so when there are fewer than wanted.
+def fit_limits(limits: Limits, reserve: int, log: FilteringBoundLogger) -> Limits:
+    """Raise the limit of descriptors, and fit the connections to it. Logs when there are fewer than wanted.
 
     Args:
         limits: What is wanted.
-        reserve: Descriptors for everything that is no accepted connection.
-        log: Where that is said.
+        reserve: Descriptors for everything but accepted connections.
+        log: For fewer connections than wanted.
     """
     descriptors = raise_limit()
-    fitting = affordable(limits, descriptors, reserve)
-    if fitting.places < limits.places:
+    fitting = within_descriptors(limits, descriptors, reserve)
+    if fitting.total_connections < limits.total_connections:
         log.warning(
-            "connections_limited", descriptors=descriptors, connections=fitting.places, wanted=limits.places
+            "connections_limited",
+            descriptors=descriptors,
+            connections=fitting.total_connections,
+            wanted=limits.total_connections,
         )
     return fitting

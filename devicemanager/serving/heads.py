@@ -1,8 +1,7 @@
-"""Request heads that are not complete yet: what each has taken so far, and what all of them take together.
+"""Request heads that are not complete yet: the memory of each, and the budget for all of them.
 
-Only time bounds how many heads can be unfinished at once, and time is what a slow peer takes. So their memory has a
-budget of its own, and a smaller one for each address; peers with a verified certificate have another, which
-strangers cannot use up.
+A slow peer can keep a head unfinished until its deadline, so the memory of unfinished heads is limited: in all, for
+each address, and apart from these for peers with a verified certificate.
 """
 
 from collections import Counter

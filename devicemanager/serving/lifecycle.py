@@ -1,8 +1,8 @@
 """How a serving program runs and ends: the listener, what runs beside it, signals, and the exit code.
 
-All parts of a program run under one task group. If one of them ends by itself, the rest is of no use, and would
-serve old figures for ever: the program ends with 1, and whoever runs it starts it anew. SIGTERM and SIGINT make it
-unready at once, let requests under way finish, and end it with 0.
+All parts of a program run under one task group. If one of them ends by itself, the rest would serve old figures for
+ever, so the program exits with 1 and is restarted by whatever runs it. SIGTERM and SIGINT make it unready at once,
+let requests in progress finish, and end it with 0.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ async def serving(
         server: Its listener is not started yet.
         parts: Name -> what runs for ever beside it.
         startup: Name -> what runs beside it until it is done.
-        drain_s: How long requests under way may take after the block. None are waited for when something failed.
+        drain_s: How long requests in progress may take after the block. None are waited for when something failed.
         log: For the beginning.
 
     Raises:
@@ -117,7 +117,7 @@ async def run_until_signal(
             number = await received.get()
             log.info("shutdown_started", signal=number.name, delay_s=delay_s)
             running.shutdown.begin()
-            running.listener.retire()
+            running.listener.disable_keepalive()
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay_s):
                     await received.get()

@@ -1,7 +1,7 @@
-"""What peers may take up, and what all of it comes to.
+"""Limits on connections, and the memory that they add up to.
 
-Every limit here is multiplied by the one beside it: connections by what one of them may hold, in this process and
-in the kernel, whose socket buffers count against the same memory limit. :func:`memory_bytes` does the sum;
+Connections multiply by what one of them may hold, in this process and in the kernel, whose socket buffers count
+against the same memory limit. :func:`memory_bytes` does the sum;
 ``docs/threat-model.md`` shows it, and a test holds it below the limits of the chart.
 """
 
@@ -40,7 +40,7 @@ _KERNEL_DOUBLES: Final = 2
 class VerifiedLimits:
     """For peers whose client certificate is verified and allowed: a front proxy, or a reader of a device manager.
 
-    They are few and no strangers, so they have places of their own, which nobody else can take up.
+    They are few and known, so slots are reserved for them, which nobody else can use.
 
     Attributes:
         connections: In all, from whichever addresses.
@@ -57,24 +57,24 @@ class VerifiedLimits:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What peers may take up. Times in seconds, sizes in bytes.
+    """Limits of one listener. Times in seconds, sizes in bytes.
 
     Attributes:
         connections: In all, of peers without a verified certificate, handshakes included. When full, the longest
-            waiting connection makes room for a new one.
+            waiting connection is evicted for a new one.
         connections_per_peer: Of these, from one address.
-        kept_for_probes: Of either number, as many may not have a request under way, unless it is a probe's.
+        reserved_for_probes: Slots of either number that only requests of probes may use.
         handshake_s: From the accepted connection to the end of the TLS handshake.
         head_s: From the end of the handshake, or the first byte of a later request, to the end of its head.
         response_s: From a complete head to its answer.
-        take_s: From the answer until the peer has taken all of it.
+        delivery_s: From the response until the peer has taken all of it.
         keepalive_s: Between a response and the next request.
         head_bytes: Request line and all headers together.
         line_bytes: The request line, and any one header.
         headers: Number of header lines.
         heads_cost: Memory that all unfinished request heads of these peers may take.
         heads_cost_per_peer: Of this, for one address.
-        answers_bytes: Answers in all that peers have not taken yet; one more may be on its way.
+        undelivered_bytes: Responses in all that peers have not taken yet; one more may be on its way.
         receive_buffer: Of the kernel, for one connection; what one read gives is bounded by it.
         send_buffer: Of the kernel, for one connection.
         backlog: Connections that the kernel holds until they are accepted.
@@ -83,25 +83,25 @@ class Limits:
 
     connections: int = 256
     connections_per_peer: int = 32
-    kept_for_probes: int = 8
+    reserved_for_probes: int = 8
     handshake_s: float = 5.0
     head_s: float = 5.0
     response_s: float = 30.0
-    take_s: float = 30.0
+    delivery_s: float = 30.0
     keepalive_s: float = 75.0
     head_bytes: int = 16 * KIB
     line_bytes: int = 8190
     headers: int = 128
     heads_cost: int = 4 * MIB
     heads_cost_per_peer: int = 512 * KIB
-    answers_bytes: int = 8 * MIB
+    undelivered_bytes: int = 8 * MIB
     receive_buffer: int = 16 * KIB
     send_buffer: int = 64 * KIB
     backlog: int = 1024
     verified: VerifiedLimits | None = None
 
     @property
-    def places(self) -> int:
+    def total_connections(self) -> int:
         """Connections of everybody."""
         return self.connections + (0 if self.verified is None else self.verified.connections)
 
@@ -127,13 +127,13 @@ def memory_bytes(limits: Limits) -> int:
     held = one_read + (READ_BUFFER_BYTES + one_read) + one_read  # encrypted, queued for decryption, decrypted
     under_way = head_cost(limits.head_bytes, limits.headers)
     total = limits.connections * (CONNECTION_BYTES + kernel + held + under_way)
-    total += limits.heads_cost + _COPIES_OF_AN_ANSWER * limits.answers_bytes
+    total += limits.heads_cost + _COPIES_OF_AN_ANSWER * limits.undelivered_bytes
     if limits.verified is not None:
         total += limits.verified.connections * CONNECTION_BYTES + limits.verified.heads_cost
     return total
 
 
-def affordable(limits: Limits, descriptors: int, reserve: int) -> Limits:
+def within_descriptors(limits: Limits, descriptors: int, reserve: int) -> Limits:
     """The same limits with no more connections than there are descriptors for.
 
     Args:
@@ -142,9 +142,9 @@ def affordable(limits: Limits, descriptors: int, reserve: int) -> Limits:
         reserve: Of these, for everything that is no accepted connection; never more than half of them.
     """
     spare = max(2, descriptors - min(reserve, descriptors // 2))
-    if spare >= limits.places:
+    if spare >= limits.total_connections:
         return limits
-    connections = max(1, limits.connections * spare // limits.places)
+    connections = max(1, limits.connections * spare // limits.total_connections)
     verified = limits.verified
     if verified is not None:
         verified = replace(verified, connections=max(1, spare - connections))

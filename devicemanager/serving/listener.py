@@ -1,22 +1,21 @@
-"""Accepts connections, and decides who may stay when there are too many.
+"""The TLS listener of both servers. ``docs/decisions/connections.md`` says why it accepts connections by itself.
 
-Both servers listen through this. Beside what ``asyncio`` and aiohttp do, it
+Beside what ``asyncio`` and aiohttp do, it
 
-* gives each handshake the identity's current TLS context, so that a rotated certificate or CA holds from the next
-  connection on; closes the connections that a CA vouched for when that CA leaves, those whose certificate has
-  ended, and those that could show no certificate once there is a CA to show one to;
-* bounds connections in all and per peer, and makes room by giving up whichever has waited longest for its peer: in
-  the handshake, for a request, idle between two, or for its answer to be taken. A connection with a request under
-  way is never given up, and some places are kept from those, so that a probe is always let in and answered;
-* keeps places apart for peers with a verified certificate, which no stranger can take up;
-* bounds the time for a handshake, a request head, and a response that is not taken;
-* says why a handshake was refused, and by whom, at a bounded rate;
-* drains: accepts no more, closes what is idle, waits a bounded time for what is under way.
+* gives each handshake the current TLS context, so that a rotated certificate or CA is used from the next connection
+  on; closes connections whose CA was removed, whose certificate has expired, and those made before there was a CA
+  to ask for a certificate of;
+* limits connections in all and per peer, and evicts the one that has waited longest: in the handshake, for a
+  request, idle between two, or for its response to be taken. A connection whose handler runs is never evicted, and
+  some slots are reserved for probes;
+* reserves slots for peers with a verified client certificate;
+* limits the time for a handshake, a request head, and a response that is not taken;
+* logs failed handshakes at a limited rate;
+* drains: accepts no more, closes what is idle, waits a limited time for requests in progress.
 """
 
 import asyncio
 import contextlib
-import functools
 import logging
 import socket
 import ssl
@@ -27,31 +26,32 @@ from typing import Final
 from aiohttp import hdrs, web
 from structlog.typing import FilteringBoundLogger
 
+from devicemanager.aiohttp_internals import hide_server_software
 from devicemanager.serving import sockets
-from devicemanager.serving.admission import UnderWay
+from devicemanager.serving.admission import InFlightRequests
 from devicemanager.serving.connection import Connection
+from devicemanager.serving.connection_table import ConnectionTable, PeerCertificate
 from devicemanager.serving.limits import Limits
 from devicemanager.serving.log_rate import RateLimitedLog
-from devicemanager.serving.messages import PlainRequest, problem
+from devicemanager.serving.messages import error_response
 from devicemanager.serving.peer_certificates import PeerCertificates, handshake_refusal
-from devicemanager.serving.places import PeerCertificate, Places
 from devicemanager.serving.probes import PATHS as PROBE_PATHS
 from devicemanager.tls.identity import ServerIdentity
 from devicemanager.tls.material import reason_of
 
 _SWEEP_S: Final = 1.0
-"""How often deadlines are looked at; they are enforced at most this much late."""
+"""How often deadlines are checked; they are enforced at most this much late."""
 
 _ACCEPT_BATCH: Final = 4
-"""Per turn of the loop, so that a newcomer gets several turns before newer ones of its peer push it out."""
+"""Per turn of the loop, so that a new connection gets several turns before newer ones of its peer evict it."""
 
 _ACCEPT_PAUSE_S: Final = 0.01
 """After the kernel refused, before the next attempt: closing connections takes a moment."""
 
 _TLS_SHUTDOWN_S: Final = 1.0
-"""How long a peer may take to answer our goodbye before its socket is closed."""
+"""How long a peer may take to answer the TLS close notification before its socket is closed."""
 
-_NEWCOMER_GRACE_S: Final = 1.0
+_NEW_CONNECTION_GRACE_S: Final = 1.0
 """While draining: for a connection that was made just before and has its first request still on the way."""
 
 _CLEANUP_S: Final = 1.0
@@ -84,9 +84,9 @@ class Listener:
                 and IPv4 alone where the kernel has no IPv6.
             identity: Gives each handshake its TLS context.
             limits: The defaults of :class:`Limits` if not given.
-            verified: Whether a client certificate, which the handshake has verified, gives its peer one of the
-                places kept for such; asked again while the connection lasts.
-            log: Where refusals and limits that were reached are said.
+            verified: Whether a client certificate that passed the handshake is one for which slots are reserved;
+                asked again while the connection lasts.
+            log: For refusals and limits that were reached.
         """
         self.limits = limits or Limits()
         self.addresses: tuple[tuple[str, int], ...] = ()
@@ -97,17 +97,17 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._certificates = PeerCertificates(identity)
         self._rated = RateLimitedLog(log, lambda: self._loop.time())
-        self._places = Places(self.limits, self._certificates, verified, self._rated)
-        self._under_way = UnderWay(self.limits)
-        self._retiring = False
+        self._table = ConnectionTable(self.limits, self._certificates, verified, self._rated)
+        self._in_flight = InFlightRequests(self.limits)
+        self._keepalive_disabled = False
         self._stopped = asyncio.Event()
-        identity.on_dropped(self._client_cas_dropped)
-        identity.on_first(self._client_cas_came)
+        identity.on_cas_removed(self._client_cas_removed)
+        identity.on_cas_added(self._client_cas_added)
 
     @property
     def connections(self) -> frozenset[Connection]:
-        """Those accepted and not gone yet, from their acceptance on."""
-        return frozenset(self._places.connections)
+        """Accepted and not closed yet, those in their handshake included."""
+        return frozenset(self._table.connections)
 
     async def start(self) -> None:
         """Start the application and listen; connections wait in the kernel until :meth:`serve`.
@@ -122,9 +122,9 @@ class Listener:
         await self._runner.setup()
         assert self._runner.server is not None  # noqa: S101 - set up
         self._server = self._runner.server
-        self._server.request_factory = functools.partial(self._app._make_request, _cls=PlainRequest)
+        hide_server_software(self._server, self._app)
         self._respond = self._server.request_handler
-        self._server.request_handler = self._keep_places
+        self._server.request_handler = self._limit_in_flight
         try:
             for address, port in self._wanted:
                 self._sockets.append(sockets.listen(address, port, self.limits, self._log))
@@ -144,30 +144,30 @@ class Listener:
             finally:
                 self._stop_listening()
 
-    def retire(self) -> None:
-        """Answer on, but ask every peer to come back on another connection: it may then find another replica."""
-        self._retiring = True
-        for connection in self._places.connections:
-            connection.retiring = True
+    def disable_keepalive(self) -> None:
+        """Close each connection after its response, so that the peer reconnects, perhaps to another replica."""
+        self._keepalive_disabled = True
+        for connection in self._table.connections:
+            connection.closing_after_response = True
 
     async def drain(self, timeout_s: float) -> None:
         """Stop. Returns after at most ``timeout_s`` and a second, with every connection closed.
 
         Args:
-            timeout_s: How long requests under way may take; those that take longer are cut off.
+            timeout_s: How long requests in progress may take; those that take longer are cut off.
         """
-        self.retire()
+        self.disable_keepalive()
         self._stop_listening()
-        for connection in list(self._places.connections):
-            _end(connection)
-        if not await self._empty_within(min(_NEWCOMER_GRACE_S, timeout_s)):
-            for connection in list(self._places.connections):
+        for connection in list(self._table.connections):
+            connection.finish()
+        if not await self._table.empty_within(min(_NEW_CONNECTION_GRACE_S, timeout_s)):
+            for connection in list(self._table.connections):
                 if not connection.busy:
                     connection.abort()
-            await self._empty_within(timeout_s - _NEWCOMER_GRACE_S)
-        if self._places.connections:
-            self._log.warning("connections_cut_off", connections=len(self._places.connections))
-        for connection in list(self._places.connections):
+            await self._table.empty_within(timeout_s - _NEW_CONNECTION_GRACE_S)
+        if self._table.connections:
+            self._log.warning("connections_cut_off", connections=len(self._table.connections))
+        for connection in list(self._table.connections):
             connection.abort()
         self._stopped.set()
         await self._runner.cleanup()
@@ -186,7 +186,7 @@ class Listener:
     # Accepting.
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take what the kernel holds, a few at a time, so that those who are already in get their turn."""
+        """Accept a few connections at a time, so that those already accepted get their turn."""
         for _ in range(_ACCEPT_BATCH):
             try:
                 accepted, address = listening.accept()
@@ -196,21 +196,21 @@ class Listener:
                 self._accept_failed(listening, error)
                 return
             accepted.setblocking(False)
-            if not self._places.admit(address[0]):
+            if not self._table.admit(address[0]):
                 accepted.close()
                 continue
             cas = self._identity.client_cas
-            connection = Connection(self._server, self._places, accepted, address[0], cas, self._loop)
-            connection.retiring = self._retiring
-            self._places.enter(connection)
-            # The context of this very moment: the connection remembers whose certificates it accepts.
+            connection = Connection(self._server, self._table, accepted, address[0], cas, self._loop)
+            connection.closing_after_response = self._keepalive_disabled
+            self._table.add(connection)
+            # The context and the CAs must be of the same moment.
             self._handshakes.create_task(self._handshake(connection, accepted, self._identity.context))
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
-        """Make room, and try again in a moment."""
+        """Evict connections when resources ran out, and try again in a moment."""
         self._rated.write(logging.ERROR, "accept_failed", cause=reason_of(error))
         if error.errno in sockets.OUT_OF_SOCKETS:
-            self._places.make_room("no descriptor or memory for another connection")
+            self._table.evict_some("no descriptor or memory for another connection")
         self._loop.remove_reader(listening)
         self._loop.call_later(_ACCEPT_PAUSE_S, self._listen_again, listening)
 
@@ -218,24 +218,26 @@ class Listener:
         if listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
-    async def _keep_places(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer, unless a stranger's request would take one of the places that are kept for probes."""
+    async def _limit_in_flight(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer, unless the request would take one of the slots reserved for probes."""
         connection = request.protocol
         if not isinstance(connection, Connection):
             return await self._respond(request)
         if connection.verified or request.path in PROBE_PATHS:
-            connection.begun = True
+            connection.handler_started = True
             return await self._respond(request)
-        if not self._under_way.begin(peer := connection.peer):
-            self._places.request_refused(peer, "too many requests under way")
-            response = problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests are being answered; try again")
+        if not self._in_flight.begin(peer := connection.peer):
+            self._table.request_refused(peer, "too many requests under way")
+            response = error_response(
+                HTTPStatus.SERVICE_UNAVAILABLE, "too many requests are being answered; try again"
+            )
             response.headers[hdrs.RETRY_AFTER] = "1"
             return response
-        connection.begun = True
+        connection.handler_started = True
         try:
             return await self._respond(request)
         finally:
-            self._under_way.end(peer)
+            self._in_flight.end(peer)
 
     async def _handshake(self, connection: Connection, accepted: socket.socket, context: ssl.SSLContext) -> None:
         try:
@@ -247,37 +249,37 @@ class Listener:
                 ssl_shutdown_timeout=_TLS_SHUTDOWN_S,
             )
         except OSError as error:
-            if connection in self._places.connections:
+            if connection in self._table.connections:
                 level, reason = handshake_refusal(error)
                 self._rated.write(level, "handshake_refused", cause=reason, peer=connection.peer)
         except Exception as error:  # noqa: BLE001 - one peer's connection must not end the server
-            self._places.request_failed("handshake failed", error)
+            self._table.request_failed("handshake failed", error)
         finally:
             if not connection.open:
-                self._places.forget(connection)
+                self._table.remove(connection)
 
-    # Deadlines, memory, and CAs that leave.
+    # Deadlines, memory, and CAs that change.
 
     async def _sweep(self) -> None:
-        interval_s = min(_SWEEP_S, self.limits.head_s / 2, self.limits.response_s / 2, self.limits.take_s / 2)
+        interval_s = min(_SWEEP_S, self.limits.head_s / 2, self.limits.response_s / 2, self.limits.delivery_s / 2)
         while not self._stopped.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_s):
                     await self._stopped.wait()
-            self._places.look_after(self._loop.time())
+            self._table.enforce_deadlines(self._loop.time())
 
-    def _client_cas_dropped(self, dropped: frozenset[bytes]) -> None:
-        """Close what rests on a CA that has left; in doubt, close."""
-        affected = [one for one in self._places.connections if not self._certificates.believed(one)]
+    def _client_cas_removed(self, dropped: frozenset[bytes]) -> None:
+        """Close connections whose certificate a removed CA signed; in doubt, close."""
+        affected = [one for one in self._table.connections if not self._certificates.trusted(one)]
         self._log.info("client_ca_dropped", authorities=len(dropped), connections=len(affected))
         for connection in affected:
-            connection.retire()
+            connection.close_after_response()
 
-    def _client_cas_came(self) -> None:
-        """End what was made before: a front proxy there would stay anonymous for as long as it keeps asking."""
-        for connection in list(self._places.connections):
+    def _client_cas_added(self) -> None:
+        """Close connections made before: a front proxy on one would stay anonymous for as long as it lasts."""
+        for connection in list(self._table.connections):
             if connection.client_cas is None:
-                _end(connection)
+                connection.finish()
 
     # Stopping.
 
@@ -286,18 +288,3 @@ class Listener:
             self._loop.remove_reader(one)
             one.close()
         self._sockets.clear()
-
-    async def _empty_within(self, timeout_s: float) -> bool:
-        if self._places.connections:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, timeout_s)):
-                    await self._places.emptied.wait()
-        return not self._places.connections
-
-
-def _end(connection: Connection) -> None:
-    """Close after the answer under way, at once without one; a newcomer's first request is still answered."""
-    if connection.answered or connection.busy:
-        connection.retire()
-    else:
-        connection.retiring = True

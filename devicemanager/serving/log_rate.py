@@ -1,4 +1,4 @@
-"""Lines that a peer can provoke, bounded: one per cause and interval, with the number of those left out."""
+"""A rate limit for log lines that peers can cause: one per cause and interval, with the number left out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from structlog.typing import FilteringBoundLogger
 
 INTERVAL_S: Final = 10.0
 _CAUSES_LIMIT: Final = 64
-"""More causes than this share one allowance; a peer must not be able to grow the table."""
+"""More causes than this share one limit; a peer must not be able to grow the table."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""Gives memory that is free, but still held by this process, back to the machine.
+"""Returns freed memory from the C library to the operating system.
 
-The C library keeps what was freed between pieces that are in use: after a burst of TLS connections that is most of
-what they took, about 60 KiB each, and the next burst fits badly into what the last one left.
+glibc keeps freed memory between blocks in use: after a burst of TLS connections most of what they took, about
+60 KiB each, and the next burst fits badly into it.
 """
 
 import ctypes
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import cache
 
 
-def give_back() -> None:
-    """Return every whole free page. Takes some milliseconds; without such a call in the C library, nothing."""
+def trim_malloc() -> None:
+    """Return every whole free page with ``malloc_trim``; takes milliseconds. No effect where there is none."""
     trim = _trim()
     if trim is not None:
         trim(0)
@@ -18,6 +18,6 @@ def give_back() -> None:
 
 @cache
 def _trim() -> Callable[[int], int] | None:
-    """glibc's ``malloc_trim``; None elsewhere (musl gives back by itself)."""
+    """glibc's ``malloc_trim``; None elsewhere (musl returns memory by itself)."""
     found: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return found

@@ -1,47 +1,37 @@
-"""HTTP as both servers speak it, whatever is asked: what a request is made into, and how one is refused."""
+"""Error responses of both servers, for requests that came to no handler or whose handler failed."""
 
 import json
 from typing import Final
 
-from aiohttp import hdrs, web
+from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
-from typing_extensions import override
 
 HEAD_TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 )
 
 
-class PlainRequest(web.Request):
-    """A request whose response does not say what software made it."""
-
-    @override
-    async def _prepare_hook(self, response: web.StreamResponse) -> None:
-        await super()._prepare_hook(response)
-        del response.headers[hdrs.SERVER]
-
-
-def problem(status: int, message: str) -> web.Response:
-    """An answer that says what is wrong, after which the connection closes."""
+def error_response(status: int, message: str) -> web.Response:
+    """A response that says what is wrong, after which the connection closes."""
     body = json.dumps({"message": message}).encode() + b"\n"
     response = web.Response(status=status, body=body, content_type="application/json")
     response.force_close()
     return response
 
 
-def problem_unless_begun(request: web.BaseRequest, status: int, message: str) -> web.Response:
-    """The same, in place of an answer that failed.
+def error_response_unless_started(request: web.BaseRequest, status: int, message: str) -> web.Response:
+    """The same, in place of a response that failed.
 
     Raises:
-        ConnectionError: A part of that was sent already.
+        ConnectionError: A part of it was sent already.
     """
     if request.writer.output_size > 0:
         raise ConnectionError("part of a response was sent already")
-    return problem(status, message)
+    return error_response(status, message)
 
 
 def refusal_reason(error: BaseException | None) -> str:
-    """Why a request head was refused, without a byte of it: aiohttp's own words quote headers, and so secrets."""
+    """Why a request head was refused, without a byte of it: aiohttp's messages quote headers, and so secrets."""
     match error:
         case LineTooLong():
             return "request line or header too long"

@@ -1,4 +1,4 @@
-"""What is made of the certificates that peers show: believed while their authority is, and until they end."""
+"""Checks of peers' client certificates after the handshake: still trusted, not expired."""
 
 import logging
 import ssl
@@ -9,29 +9,29 @@ from devicemanager.tls.material import anchor_of, chain_end, reason_of
 
 
 class PeerCertificates:
-    """Says of a connection whether what its peer has shown in the handshake is still good."""
+    """Says of a connection whether the certificate from its handshake is still good."""
 
     def __init__(self, identity: ServerIdentity) -> None:
-        """Args: ``identity`` knows whom we believe now, and what time it is."""
+        """Args: ``identity`` has the client CAs trusted now, and the wall clock."""
         self._identity = identity
 
-    def believed(self, connection: Connection) -> bool:
-        """Whether the peer has shown no certificate, or one that is good now; in doubt, not."""
-        if not connection.certified:
+    def trusted(self, connection: Connection) -> bool:
+        """Whether the peer has shown no certificate, or one that is trusted now; False in doubt."""
+        if not connection.has_certificate:
             return True
-        if connection.certified_until is None:
+        if connection.certificate_expires_at is None:
             tls = _tls_of(connection)
-            connection.certified_until = None if tls is None else chain_end(tls)
-        if self.ended(connection):
+            connection.certificate_expires_at = None if tls is None else chain_end(tls)
+        if self.expired(connection):
             return False
         if self._identity.trusts(connection.client_cas):
             return True
         tls = _tls_of(connection)
         return self._identity.trusts_anchor(None if tls is None else anchor_of(tls))
 
-    def ended(self, connection: Connection) -> bool:
-        """Whether a certificate of the peer's chain was valid at the handshake, and is no more."""
-        until = connection.certified_until
+    def expired(self, connection: Connection) -> bool:
+        """Whether a certificate of the peer's chain has expired since the handshake."""
+        until = connection.certificate_expires_at
         return until is not None and self._identity.now() >= until
 
 
@@ -46,7 +46,7 @@ def handshake_refusal(error: OSError) -> tuple[int, str]:
             return logging.WARNING, "handshake took too long"
         case _:
             # Load balancers and port scanners come and go like this all day.
-            return logging.DEBUG, "peer left"
+            return logging.DEBUG, "peer disconnected"
 
 
 def _tls_of(connection: Connection) -> ssl.SSLObject | None:

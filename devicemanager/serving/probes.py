@@ -1,7 +1,7 @@
 """Liveness and readiness as Kubernetes servers answer them: named checks, one line each.
 
 ``ok`` for a machine; with ``?verbose``, or when a check fails, a line per check. Reasons stay out of the answer,
-which anyone may read, and go to the log when the verdict changes. ``?exclude=NAME`` leaves a check out. Failure is
+which anyone may read, and go to the log when the result changes. ``?exclude=NAME`` leaves a check out. Failure is
 status 500, as generic API servers have it.
 """
 
@@ -47,7 +47,7 @@ class Shutdown:
         self.check = Check("shutdown", lambda: "shutting down" if self._begun else None)
 
     def begin(self) -> None:
-        """There is no way back."""
+        """Fail readiness from now on."""
         self._begun = True
 
 
@@ -60,7 +60,7 @@ class Probe:
         Args:
             name: As the path spells it, without the slash.
             checks: In the order in which they are answered.
-            log: Where a change of verdict is said.
+            log: For changes of the result.
         """
         self._name = name
         self._checks = tuple(checks)

@@ -1,4 +1,4 @@
-"""Sockets that listen, with bounded buffers, and what the kernel knows of those that were accepted."""
+"""Listening sockets with fixed buffers, and the kernel's view of accepted ones."""
 
 import asyncio
 import errno
@@ -20,7 +20,7 @@ _ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what the first means where the kern
 _INT: Final = bytes(4)
 
 OUT_OF_SOCKETS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""What ``accept`` says when there is nothing left to accept a connection with, until another one is closed."""
+"""Errors of ``accept`` when it needs resources that only closing a connection frees."""
 
 
 def listen(address: str, port: int, limits: Limits, log: FilteringBoundLogger) -> socket.socket:
@@ -63,9 +63,9 @@ def _why_not(error: OSError, address: str, port: int) -> str:
     return f"{where}: {what}"
 
 
-def unacknowledged(wire: asyncio.Transport) -> int:
+def unacknowledged(transport: asyncio.Transport) -> int:
     """Bytes in the kernel that the peer's has not acknowledged; 0 where there is no socket any more."""
-    found = wire.get_extra_info("socket")
+    found = transport.get_extra_info("socket")
     try:
         return int.from_bytes(fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, _INT), sys.byteorder)
     except (AttributeError, OSError, ValueError):

@@ -1,7 +1,7 @@
 """Makes and inspects certificates, in processes that end soon after.
 
-The only module that imports ``cryptography``. The serving process never imports it (8 MiB resident, for one use):
-it runs ``python -m devicemanager.tls.certificates self-signed`` and keeps what that prints. The demo, the tests
+The only module that imports ``cryptography``. A serving process never imports it (8 MiB resident, for one use): it
+runs ``python -m devicemanager.tls.certificates self-signed`` and reads its output. The demo, the tests
 and people use the small certificate authority. Leaves can do one thing only: a serving certificate cannot be shown
 by a client, nor the other way round.
 """
@@ -58,7 +58,7 @@ class Authority:
 
     @classmethod
     def create(cls, name: str, *, now: datetime | None = None, days: int = AUTHORITY_DAYS) -> "Authority":
-        """A new authority that vouches for itself.
+        """A new authority, self-signed.
 
         Args:
             name: Its common name.
@@ -113,14 +113,14 @@ class Authority:
 
 
 def self_signed(names: Sequence[str], *, now: datetime | None = None, days: int = SELF_SIGNED_DAYS) -> PemPair:
-    """A serving pair that nobody vouches for, for these DNS names and IP addresses."""
+    """A self-signed serving pair for these DNS names and IP addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _leaf(_builder(names[0], names[0], key, now, days), names, ExtendedKeyUsageOID.SERVER_AUTH)
     return _pem(builder.sign(key, hashes.SHA256()), key)
 
 
 def host_names() -> list[str]:
-    """What this machine is called by itself: its host name, ``localhost``, and the loopback addresses."""
+    """The names of this machine: its host name, ``localhost``, and the loopback addresses."""
     return [socket.gethostname(), "localhost", "127.0.0.1", "::1"]
 
 
@@ -134,7 +134,7 @@ def not_after(certificate: bytes) -> datetime:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """What ``python -m devicemanager.tls.certificates`` does. Returns the exit code."""
+    """Run ``python -m devicemanager.tls.certificates``. Returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
         _run(options)
@@ -162,7 +162,7 @@ def _run(options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m devicemanager.tls.certificates", description=__doc__)
     commands = parser.add_subparsers(dest="what", required=True)
-    one = commands.add_parser("self-signed", help="print a serving pair that nobody vouches for")
+    one = commands.add_parser("self-signed", help="print a self-signed serving pair")
     one.add_argument("--san", action="append", default=[], help="another DNS name or IP address; repeatable")
     one = commands.add_parser("authority", help="write DIRECTORY/ca.crt and ca.key")
     one.add_argument("directory", type=Path)

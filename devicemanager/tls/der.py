@@ -1,4 +1,4 @@
-"""Reads the one fact of a certificate that :mod:`ssl` keeps to itself: when it ends.
+"""Reads from a certificate what :mod:`ssl` does not show of our own: when it expires.
 
 The server must know that date to warn and to report it, and must not import ``cryptography`` for it, which costs
 8 MiB resident. The walk follows RFC 5280, section 4.1, and stops at the validity; nothing is verified here.

@@ -1,7 +1,7 @@
-"""What a TLS context is made of: a pair, trusted CAs, and the fresh context that holds them.
+"""The parts of a TLS context: a certificate with its key, trusted CAs, and the context made of them.
 
-Everything here is made once and never changed; :mod:`devicemanager.tls.identity` says when a new one takes over.
-Contexts are built from bytes already read, so what was compared is what is served.
+Everything here is made once and never changed; :mod:`devicemanager.tls.identity` replaces it. Contexts are made
+from bytes already read, so that what was compared is what is served.
 """
 
 import os
@@ -86,7 +86,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class TrustedCAs:
-    """Certificate authorities whose signatures we believe.
+    """Trusted certificate authorities.
 
     Attributes:
         pem: The certificates alone, whatever text stood around them.
@@ -140,7 +140,7 @@ def client_context(cas: TrustedCAs | None, pair: Pair | None = None, *, verify: 
     Args:
         cas: Whose certificates a server may show; None takes the system's own.
         pair: What we show when asked; None shows nothing.
-        verify: False accepts any certificate. For a person who said so, never a default.
+        verify: False accepts any certificate; only for an explicit setting.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -187,7 +187,7 @@ def _certificates(pem: bytes) -> list[bytes]:
 
 
 def anchor_of(connection: ssl.SSLObject) -> bytes | None:
-    """The authority on which the peer's verified certificate rests, DER; None where that cannot be told."""
+    """The trust anchor of the peer's verified chain, DER; None when unknown."""
     chain = _verified_chain(connection)
     return chain[-1] if chain else None
 
@@ -199,9 +199,9 @@ def chain_end(connection: ssl.SSLObject) -> datetime | None:
 
 
 def _verified_chain(connection: ssl.SSLObject) -> list[bytes]:
-    """The DER of the peer's certificate and those it rests on, its own first; empty where that cannot be told.
+    """The DER of the peer's verified chain, leaf first; empty when unknown.
 
-    Python shows it from 3.13 on; before, only its own layer below does.
+    The ssl module shows it from Python 3.13 on; before, only the C layer below does.
     """
     if sys.version_info >= (3, 13):
         return list(connection.get_verified_chain())

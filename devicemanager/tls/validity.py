@@ -1,8 +1,7 @@
-"""When a certificate that the handshake has verified ends, for connections that outlive it.
+"""Whether a client certificate has expired since the handshake, asked at each request of a kept connection.
 
-The handshake checks once. A connection that is kept for days goes on with a certificate that has ended meanwhile,
-so whoever believes what a peer has shown asks here, at each request. The beginning is the handshake's business
-alone: what was valid once becomes invalid by its end only, and not by a clock that is set back.
+The handshake checks once. The beginning of the validity is not checked again: a certificate that was valid becomes
+invalid by its end only, and not by a clock that is set back.
 """
 
 import ssl

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
 from typing import Any, Final, Self
 
 import aiohttp
@@ -21,6 +20,7 @@ from aiohttp.streams import StreamReader
 from typing_extensions import override
 
 from devicemanager import __version__
+from devicemanager.aiohttp_internals import ProtocolConnector
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
@@ -53,7 +53,7 @@ class HttpClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=_Connector(limit=self._connections),
+            connector=ProtocolConnector(_Connection, limit=self._connections),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -127,15 +127,6 @@ class _Connection(ResponseHandler):
             self.set_exception(BadHttpMessage(f"more than {INTERIM_LIMIT} interim answers"))
             if self.transport is not None:
                 self.transport.abort()
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Makes connections of our class."""
-
-    def __init__(self, *, limit: int) -> None:
-        super().__init__(limit=limit)
-        made: type[ResponseHandler] = _Connection
-        self._factory = partial(made, loop=self._loop)
 
 
 async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:

@@ -57,7 +57,7 @@ AS_INSTALLED = f"""\
 import sys
 from devicemanager import cli
 from devicemanager.tls import identity as tls
-tls._FollowedIdentity.follow.__defaults__ = ({FOLLOW_S},)
+tls._ReloadingIdentity.follow.__defaults__ = ({FOLLOW_S},)
 sys.exit(cli.main())
 """
 """The program itself, but for how often it looks at its files: a minute is too long for a test."""

@@ -1,4 +1,4 @@
-"""Strangers who are a burden to real programs: memory stays below the chart's limit, and probes are answered."""
+"""Floods of real programs by unverified peers: memory stays below the chart's limit, and probes are answered."""
 
 import asyncio
 import http.client
@@ -113,7 +113,7 @@ class TestMemory:
 
 @pytest.mark.asyncio
 async def test_connections_that_an_api_server_begins_at_once_are_all_served(worker: Worker) -> None:
-    """S01: limits for strangers hold for it too, until its handshake has shown its certificate."""
+    """S01: limits for unverified peers hold for it too, until its handshake has shown its certificate."""
     assert await asyncio.to_thread(handshakes_begun_at_once, worker.port, 96) == 96
 
 
@@ -148,7 +148,9 @@ def test_a_connection_that_never_reads_is_not_read_from_either(manager: DeviceMa
 
 
 @pytest.mark.timeout(120)
-def test_probes_are_answered_while_all_places_hold_answers_that_nobody_reads(serve: Serve, tmp_path: Path) -> None:
+def test_probes_are_answered_while_all_connections_hold_answers_that_are_not_read(
+    serve: Serve, tmp_path: Path
+) -> None:
     """S03: from 11 addresses; of 42 probes from a twelfth, 24 once failed."""
     many = tmp_path / "many.toml"
     many.write_text("count = 128\n")
@@ -230,8 +232,8 @@ class TestDescriptors:
             assert [probe(made.port, "127.0.3.1") for _ in range(10)] == [True] * 10
         assert made.events("accept_failed") == []
 
-    def test_room_is_made_when_descriptors_run_out(self, manager: DeviceManager) -> None:
-        """S04: whoever waits longest gives way; the newcomer is not left waiting until somebody goes."""
+    def test_connections_are_evicted_when_descriptors_run_out(self, manager: DeviceManager) -> None:
+        """S04: the longest waiting connection is evicted; a new one does not wait until another closes."""
         pid = manager.process.pid
         _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (psutil.Process(pid).num_fds() + 20, hard))
@@ -241,11 +243,11 @@ class TestDescriptors:
             wait_until(lambda: probe(manager.port, "127.0.3.1"), "an answered probe")
             assert [probe(manager.port, "127.0.3.1") for _ in range(5)] == [True] * 5
 
-        given_up = manager.events("connection_given_up")
-        assert [line["reason"] for line in given_up] == ["no descriptor or memory for another connection"]
+        evicted = manager.events("connection_evicted")
+        assert [line["reason"] for line in evicted] == ["no descriptor or memory for another connection"]
 
 
-def test_a_client_certificate_that_ends_on_a_kept_connection_is_no_longer_believed(
+def test_a_client_certificate_that_expires_on_a_kept_connection_is_no_longer_trusted(
     serve: Serve, tmp_path: Path
 ) -> None:
     """S10: it was once good for as long as its connection."""
@@ -267,7 +269,7 @@ def test_a_client_certificate_that_ends_on_a_kept_connection_is_no_longer_believ
     assert first == 200
     assert datetime.now(UTC) >= ends
     assert status in {401, None}
-    assert made.event("client_refused" if status else "client_certificate_ended")
+    assert made.event("client_refused" if status else "client_certificate_expired")
 
 
 def snapshot_status(connection: http.client.HTTPSConnection) -> int | None:

@@ -1,4 +1,4 @@
-"""Strangers at a listener's limits: unfinished heads, answers not taken, and the places that are kept from both."""
+"""Limits of a listener under load: unfinished heads, responses not taken, and the slots reserved from both."""
 
 import asyncio
 import contextlib
@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 from aiohttp import web
 
+from devicemanager.serving.connection_table import PeerCertificate
 from devicemanager.serving.limits import Limits, VerifiedLimits
 from devicemanager.serving.listener import Listener
-from devicemanager.serving.places import PeerCertificate
 from devicemanager.serving.probes import PING, Probe, handler
 from devicemanager.tls.identity import ServerIdentity
 from tests.floods import Flood, probe, request
@@ -97,14 +97,14 @@ class TestHeads:
             async with connected(address, client(FRONT_PROXY)) as proxy:
                 assert (await proxy.get("/", LARGE_HEAD)).status == 200
             assert reasons(logged, "request_refused") == []
-            async with connected(address, client()) as stranger:
-                stranger.send("/", LARGE_HEAD)
-                assert (await stranger.closed())[:13] in {b"HTTP/1.1 431 ", b""}
+            async with connected(address, client()) as peer:
+                peer.send("/", LARGE_HEAD)
+                assert (await peer.closed())[:13] in {b"HTTP/1.1 431 ", b""}
 
         assert reasons(logged, "request_refused") == ["request head too large"]
 
     @on_both_loops
-    async def test_a_certificate_that_is_not_allowed_is_a_strangers(self) -> None:
+    async def test_a_certificate_that_is_not_allowed_counts_as_unverified(self) -> None:
         """S01: that its authority is believed does not suffice."""
         logged = Logged()
         async with (
@@ -117,7 +117,7 @@ class TestHeads:
         assert reasons(logged, "request_refused") == ["request head too large"]
 
     @on_both_loops
-    async def test_a_stranger_sends_no_more_lines_than_bytes_allow(self) -> None:
+    async def test_an_unverified_peer_sends_no_more_lines_than_bytes_allow(self) -> None:
         """S01: short lines cost most of all, and the parser takes as many as a front proxy may send."""
         logged = Logged()
         async with (
@@ -144,7 +144,7 @@ class TestHeads:
                 peer.writer.write(b"\r\n\r\n")
                 assert (await peer.answer()).status == 200
 
-        assert reasons(logged, "connection_given_up") == ["too many unfinished request heads from one peer"]
+        assert reasons(logged, "connection_evicted") == ["too many unfinished request heads from one peer"]
 
     @on_both_loops
     async def test_a_head_that_comes_behind_a_request_has_its_time_and_its_size(self) -> None:
@@ -156,7 +156,7 @@ class TestHeads:
                 peer.writer.write(request("/") + b"GET / HTT")
                 assert (await peer.answer()).status == 200
                 assert await peer.closed() == b""
-            assert reasons(logged, "connection_overdue") == ["request head not complete"]
+            assert reasons(logged, "connection_timed_out") == ["request head not complete"]
             async with connected(listener.addresses[0], client()) as peer:
                 peer.writer.write(request("/late"))
                 await until(lambda: service.entered)
@@ -190,34 +190,34 @@ class TestAnswers:
     async def test_an_answer_that_fits_the_buffers_is_waited_for_no_longer_than_another(self) -> None:
         """S02: the kernel holds it, and the connection once counted as idle for 75 s."""
         logged = Logged()
-        async with serving(Limits(take_s=0.3), logged) as listener:
+        async with serving(Limits(delivery_s=0.3), logged) as listener:
             with Flood(listener.addresses[0][1]) as flood:
                 one = await asyncio.to_thread(flood.open, "127.0.0.2")
                 assert one is not None
                 await asyncio.to_thread(flood.push, one, request("/large"))
                 await until(lambda: not listener.connections)
 
-        assert reasons(logged, "connection_overdue") == ["response not taken"]
+        assert reasons(logged, "connection_timed_out") == ["response not taken"]
 
     @on_both_loops
     async def test_answers_not_taken_share_a_budget(self) -> None:
         """S02: the one that has waited longest gives way, and no further request of its is begun."""
         logged = Logged()
-        async with serving(Limits(answers_bytes=130_000), logged) as listener:
+        async with serving(Limits(undelivered_bytes=130_000), logged) as listener:
             with Flood(listener.addresses[0][1]) as flood:
                 for number in range(3):
                     one = await asyncio.to_thread(flood.open, f"127.0.0.{2 + number}")
                     assert one is not None
                     await asyncio.to_thread(flood.push, one, request("/large") * 3)
-                await until(lambda: logged.events("connection_given_up"))
+                await until(lambda: logged.events("connection_evicted"))
                 left = {one.peer for one in listener.connections}
 
-        assert reasons(logged, "connection_given_up") == ["too many answers not taken"]
+        assert reasons(logged, "connection_evicted") == ["too many answers not taken"]
         assert left == {"127.0.0.3", "127.0.0.4"}
 
     @on_both_loops
-    async def test_a_connection_whose_answer_is_not_taken_gives_way(self) -> None:
-        """S03: it once counted as a request under way, and newcomers were refused."""
+    async def test_a_connection_whose_answer_is_not_taken_is_evicted(self) -> None:
+        """S03: it once counted as a request in flight, and new connections were refused."""
         logged = Logged()
         async with serving(Limits(connections=2), logged) as listener:
             port = listener.addresses[0][1]
@@ -233,10 +233,10 @@ class TestAnswers:
 
 class TestKeptPlaces:
     @on_both_loops
-    async def test_requests_that_come_at_once_on_all_places_keep_no_probe_out(self) -> None:
+    async def test_requests_that_come_at_once_on_all_connections_keep_no_probe_out(self) -> None:
         """S03: none of them has come to its handler yet, so none is work that must be finished."""
         logged = Logged()
-        limits = Limits(connections=3, connections_per_peer=3, kept_for_probes=1)
+        limits = Limits(connections=3, connections_per_peer=3, reserved_for_probes=1)
         async with serving(limits, logged) as listener:
             port = listener.addresses[0][1]
             with Flood(port) as flood:
@@ -249,13 +249,13 @@ class TestKeptPlaces:
                 assert [await asyncio.to_thread(flood.ask, one) for one in probing] == [True]
 
         assert logged.events("connection_refused") == []
-        assert reasons(logged, "connection_given_up") == ["too many connections"]
+        assert reasons(logged, "connection_evicted") == ["too many connections"]
 
     @on_both_loops
-    async def test_requests_under_way_leave_places_to_probes(self) -> None:
-        """S03: strangers whose answers take long, for want of another's, are told to come back."""
+    async def test_requests_in_flight_leave_slots_to_probes(self) -> None:
+        """S03: unverified peers whose responses take long are told to retry."""
         logged, service = Logged(), Service()
-        limits = Limits(connections=4, connections_per_peer=4, kept_for_probes=2)
+        limits = Limits(connections=4, connections_per_peer=4, reserved_for_probes=2)
         async with serving(limits, logged, service=service) as listener, contextlib.AsyncExitStack() as stack:
             peers = [await stack.enter_async_context(connected(listener.addresses[0], client())) for _ in range(3)]
             for peer in peers[:2]:
@@ -273,27 +273,27 @@ class TestKeptPlaces:
         assert reasons(logged, "request_refused") == ["too many requests under way"]
 
     @on_both_loops
-    async def test_strangers_do_not_take_the_places_of_the_verified(self) -> None:
+    async def test_unverified_peers_do_not_take_the_slots_of_the_verified(self) -> None:
         """S01: kube-apiserver comes from few addresses, with many connections."""
         logged, service = Logged(), Service()
-        limits = Limits(connections=2, connections_per_peer=2, kept_for_probes=0, verified=VERIFIED)
+        limits = Limits(connections=2, connections_per_peer=2, reserved_for_probes=0, verified=VERIFIED)
         async with serving(limits, logged, service=service) as listener, contextlib.AsyncExitStack() as stack:
             address = listener.addresses[0]
             proxies = [await stack.enter_async_context(connected(address, client(FRONT_PROXY))) for _ in range(2)]
             for proxy in proxies:
                 await proxy.get()
-            strangers = [await stack.enter_async_context(connected(address, client())) for _ in range(2)]
-            for stranger in strangers:
-                stranger.send("/late")
+            unverified = [await stack.enter_async_context(connected(address, client())) for _ in range(2)]
+            for peer in unverified:
+                peer.send("/late")
             await until(lambda: service.entered == 2)
             assert await refused(address, client())
             assert [(await proxy.get()).status for proxy in proxies] == [200, 200]
             service.released.set()
 
-        assert reasons(logged, "connection_given_up") == []
+        assert reasons(logged, "connection_evicted") == []
 
     @on_both_loops
-    async def test_the_longest_waiting_of_the_verified_gives_way_to_another(self) -> None:
+    async def test_the_longest_waiting_verified_connection_is_evicted_for_another(self) -> None:
         logged = Logged()
         limits = Limits(verified=VERIFIED)
         async with serving(limits, logged) as listener, contextlib.AsyncExitStack() as stack:
@@ -306,7 +306,7 @@ class TestKeptPlaces:
             assert await proxies[0].closed() == b""
             assert [(await proxy.get()).status for proxy in proxies[1:]] == [200, 200]
 
-        assert reasons(logged, "connection_given_up") == ["too many connections with a verified certificate"]
+        assert reasons(logged, "connection_evicted") == ["too many connections with a verified certificate"]
 
 
 class TestCertificates:
@@ -329,10 +329,10 @@ class TestCertificates:
                 assert (await other.get()).status == 200
             assert await refused(listener.addresses[0], context)
 
-        assert reasons(logged, "client_certificate_ended") == ["its validity is over"]
+        assert reasons(logged, "client_certificate_expired") == ["its validity is over"]
 
     @on_both_loops
-    async def test_a_certificate_that_is_no_longer_allowed_loses_its_place(self) -> None:
+    async def test_a_certificate_that_is_no_longer_allowed_no_longer_counts_as_verified(self) -> None:
         """S10: the front proxy's names may change while it keeps its connection."""
         allowed = {"front-proxy"}
         limits = Limits(head_s=0.1, verified=VERIFIED)

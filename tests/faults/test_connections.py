@@ -102,7 +102,7 @@ async def test_probes_are_admitted_while_a_thousand_slow_peers_connect_and_stay(
 
     assert during == after == [200] * PROBES
     assert held <= (32 if sources == 1 else 256) + 1
-    assert len(logged.events("connection_given_up")) <= 2  # the rest is counted, not said
+    assert len(logged.events("connection_evicted")) <= 2  # the rest is counted, not said
 
 
 @on_both_loops
@@ -129,7 +129,7 @@ async def test_slow_peers_are_gone_after_the_deadlines() -> None:
         await until(lambda: not listener.connections)
 
     assert [line["reason"] for line in logged.events("handshake_refused")] == ["handshake took too long"]
-    assert [line["reason"] for line in logged.events("connection_overdue")] == ["request head not complete"]
+    assert [line["reason"] for line in logged.events("connection_timed_out")] == ["request head not complete"]
 
 
 @on_both_loops

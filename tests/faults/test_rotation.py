@@ -209,7 +209,7 @@ async def test_an_added_ca_closes_nobodys_connection(site: Site) -> None:
 
 
 @on_both_loops
-async def test_a_dropped_ca_closes_the_connections_it_vouched_for_and_no_other(site: Site) -> None:
+async def test_a_removed_ca_closes_the_connections_it_signed_for_and_no_other(site: Site) -> None:
     async with (
         site.running() as (listener, _),
         connected(listener.addresses[0], client(OLD.client("worker"))) as idle,
@@ -254,7 +254,7 @@ async def test_the_first_ca_closes_connections_that_were_not_asked_for_a_certifi
 
 
 @on_both_loops
-async def test_a_newcomer_gets_one_answer_from_before_the_first_ca_and_no_more() -> None:
+async def test_a_new_connection_from_before_the_first_ca_gets_one_answer_and_no_more() -> None:
     worker = client(OLD.client("worker"))
     async with (
         without_cas() as (listener, identity),
@@ -266,9 +266,9 @@ async def test_a_newcomer_gets_one_answer_from_before_the_first_ca_and_no_more()
         )  # accepted with the context that asks for no certificate
         identity.trust(cas(OLD))
         await shaking.writer.start_tls(worker, server_hostname=SERVER_NAMES[0])
-        for newcomer in (shaking, silent):
-            assert (await newcomer.get()).status == 401
-            assert await newcomer.closed() == b""
+        for new_peer in (shaking, silent):
+            assert (await new_peer.get()).status == 401
+            assert await new_peer.closed() == b""
 
 
 @on_both_loops

@@ -7,6 +7,7 @@ every minute, and the availability check runs when someone wants to know.
 import json
 import ssl
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -183,7 +184,7 @@ class Aggregator:
         headers: CIMultiDict[str],
         body: bytes = b"",
         deadline_s: float = _REQUEST_DEADLINE_S,
-    ) -> aiohttp.client._RequestContextManager:
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         if self._session is None:
             raise RuntimeError("the aggregator has not been started")
         return self._session.request(

@@ -1,4 +1,4 @@
-"""What callers of the worker may take up: API servers as much as they need, strangers little."""
+"""Limits of the worker: for API servers as much as they need, for unverified peers little."""
 
 from typing import Final
 
@@ -6,11 +6,11 @@ from devicemanager.serving.limits import KIB, MIB, Limits, VerifiedLimits
 
 LIMITS: Final = Limits(
     connections=448,  # more than the reads that may be under way: then it is those that are refused, with 429
-    connections_per_peer=384,  # an API server is a stranger until its handshake ends, and begins many at once
+    connections_per_peer=384,  # an API server is unverified until its handshake ends, and begins many at once
     keepalive_s=120.0,  # the aggregator gives an idle connection up after 90 s, and should be the one to do so
     response_s=60.0,
     line_bytes=64 * KIB,
-    answers_bytes=24 * MIB,
+    undelivered_bytes=24 * MIB,
     verified=VerifiedLimits(
         connections=768,  # a few API servers, each with a connection for every request under way
         head_bytes=1 * MIB,  # what Go allows: each group of a user is a header of its own

@@ -9,15 +9,15 @@ from devicemanager.serving.admission import (
     PER_PEER,
     VERIFIED,
     Admission,
-    UnderWay,
+    InFlightRequests,
     admit,
     admit_verified,
-    longest_waiting,
+    eviction_candidate,
 )
 from devicemanager.serving.limits import Limits, VerifiedLimits
 
 LIMITS = Limits(
-    connections=4, connections_per_peer=2, kept_for_probes=1, verified=VerifiedLimits(2, 1024, 16, 1024)
+    connections=4, connections_per_peer=2, reserved_for_probes=1, verified=VerifiedLimits(2, 1024, 16, 1024)
 )
 
 
@@ -26,55 +26,55 @@ class One:
     peer: str
     since: float = 0.0
     verified: bool = False
-    waiting: bool = True
+    evictable: bool = True
 
 
-def test_a_free_place_costs_nobody_anything() -> None:
+def test_below_the_limits_nothing_is_evicted() -> None:
     assert admit([One("a")], "b", LIMITS) == Admission(admitted=True)
 
 
-def test_an_address_makes_room_for_itself() -> None:
+def test_an_address_at_its_limit_evicts_its_own_connection() -> None:
     held = [One("a", 2.0), One("a", 1.0), One("b", 0.0)]
 
-    assert admit(held, "a", LIMITS) == Admission(admitted=True, gives_way=held[1], limit=PER_PEER)
+    assert admit(held, "a", LIMITS) == Admission(admitted=True, evicted=held[1], limit=PER_PEER)
 
 
-def test_the_address_with_the_most_connections_makes_room_for_another() -> None:
-    """S03: a newcomer is safe from those who come back faster."""
+def test_the_address_with_the_most_connections_is_evicted_first() -> None:
+    """S03: a connection from another address is safe, however fast one address reconnects."""
     held = [One("probe", 0.0), One("a", 1.0), One("a", 2.0), One("b", 0.5)]
 
-    assert admit(held, "c", LIMITS) == Admission(admitted=True, gives_way=held[1], limit=IN_ALL)
+    assert admit(held, "c", LIMITS) == Admission(admitted=True, evicted=held[1], limit=IN_ALL)
 
 
-def test_nobody_is_given_up_with_a_request_under_way() -> None:
-    held = [One(peer, waiting=False) for peer in "abcd"]
+def test_no_connection_with_a_request_in_flight_is_evicted() -> None:
+    held = [One(peer, evictable=False) for peer in "abcd"]
 
     assert admit(held, "e", LIMITS) == Admission(admitted=False, limit=IN_ALL)
 
 
-def test_places_for_verified_peers_are_counted_apart() -> None:
-    """S01: strangers can neither take them up nor are pushed out for them."""
+def test_verified_connections_are_counted_apart() -> None:
+    """S01: unverified connections neither use their slots nor are evicted for them."""
     held = [One(peer, verified=True) for peer in "aa"] + [One("a")]
 
     assert admit(held, "a", LIMITS) == Admission(admitted=True)
-    assert admit_verified(held, LIMITS) == Admission(admitted=True, gives_way=held[0], limit=VERIFIED)
+    assert admit_verified(held, LIMITS) == Admission(admitted=True, evicted=held[0], limit=VERIFIED)
     assert admit_verified(held[1:], LIMITS) == Admission(admitted=True)
     assert admit_verified(held, Limits()) == Admission(admitted=False)
 
 
-def test_verified_peers_are_the_last_to_give_way() -> None:
-    held = [One("a", 0.0, verified=True), One("b", 5.0), One("c", 9.0, waiting=False)]
+def test_verified_connections_are_evicted_last() -> None:
+    held = [One("a", 0.0, verified=True), One("b", 5.0), One("c", 9.0, evictable=False)]
 
-    assert longest_waiting(held) is held[1]
-    assert longest_waiting([held[0]]) is held[0]
-    assert longest_waiting([held[2]]) is None
+    assert eviction_candidate(held) is held[1]
+    assert eviction_candidate([held[0]]) is held[0]
+    assert eviction_candidate([held[2]]) is None
 
 
 class TestUnderWay:
     @pytest.mark.parametrize("limits", [LIMITS])
-    def test_some_places_are_kept_of_each_address_and_of_all(self, limits: Limits) -> None:
+    def test_slots_are_reserved_for_probes_of_each_address_and_of_all(self, limits: Limits) -> None:
         """S03: requests under way never take the last places, which are the probes'."""
-        under_way = UnderWay(limits)
+        under_way = InFlightRequests(limits)
 
         assert [under_way.begin(peer) for peer in "aabcd"] == [True, False, True, True, False]
         under_way.end("b")

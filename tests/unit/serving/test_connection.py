@@ -155,18 +155,18 @@ async def test_the_bytes_of_earlier_requests_do_not_count(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["first-request", "later-request"])
-async def test_a_head_that_takes_too_long_is_given_up(peer: Peer, logged: Logged, first: bool) -> None:
+async def test_a_head_that_takes_too_long_closes_the_connection(peer: Peer, logged: Logged, first: bool) -> None:
     if first:
         await peer.get()
     peer.writer.write(b"GET / HTTP/1.1\r\n")
 
     assert await peer.closed() == b""
-    assert [line["reason"] for line in logged.events("connection_overdue")] == ["request head not complete"]
+    assert [line["reason"] for line in logged.events("connection_timed_out")] == ["request head not complete"]
 
 
-async def test_a_peer_that_sends_nothing_is_given_up(peer: Peer, logged: Logged) -> None:
+async def test_a_peer_that_sends_nothing_is_disconnected(peer: Peer, logged: Logged) -> None:
     assert await peer.closed() == b""
-    assert logged.events("connection_overdue")
+    assert logged.events("connection_timed_out")
 
 
 async def test_an_idle_connection_outlives_the_deadline_of_a_head(peer: Peer, logged: Logged) -> None:
@@ -177,17 +177,17 @@ async def test_an_idle_connection_outlives_the_deadline_of_a_head(peer: Peer, lo
         closing.cancel()
 
     assert not done
-    assert logged.events("connection_overdue") == []
+    assert logged.events("connection_timed_out") == []
 
 
-async def test_a_response_that_is_not_taken_is_given_up(peer: Peer, logged: Logged) -> None:
+async def test_a_response_that_is_not_taken_closes_the_connection(peer: Peer, logged: Logged) -> None:
     peer.send("/endless")
 
-    await until(lambda: logged.events("connection_overdue"))
-    assert [line["reason"] for line in logged.events("connection_overdue")] == ["response not taken"]
+    await until(lambda: logged.events("connection_timed_out"))
+    assert [line["reason"] for line in logged.events("connection_timed_out")] == ["response not taken"]
 
 
-async def test_a_handler_ends_when_its_peer_leaves(peer: Peer, gate: Gate) -> None:
+async def test_a_handler_is_cancelled_when_its_peer_disconnects(peer: Peer, gate: Gate) -> None:
     peer.send("/late")
     await gate.entered.wait()
     peer.writer.transport.abort()
@@ -220,7 +220,7 @@ async def test_a_retiring_connection_says_so_and_closes_after_its_response(
     peer.send("/late")
     await gate.entered.wait()
     (connection,) = listener.connections
-    connection.retire()
+    connection.close_after_response()
     gate.open.set()
 
     answer = await peer.answer()

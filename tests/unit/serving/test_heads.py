@@ -61,14 +61,14 @@ class TestBudget:
         heads.set("1", 0, "a", verified=False)
         assert heads.exceeded("3") is None
 
-    def test_all_strangers_have_a_budget(self) -> None:
+    def test_all_unverified_heads_have_a_budget(self) -> None:
         heads: UnfinishedHeads[str] = UnfinishedHeads(LIMITS)
         for name in "abc":
             heads.set(name, 35, name, verified=False)
 
         assert heads.exceeded("c") == (IN_ALL, ["a", "b", "c"])
 
-    def test_strangers_cannot_use_up_the_budget_of_the_verified(self) -> None:
+    def test_unverified_heads_do_not_use_the_budget_of_the_verified(self) -> None:
         heads: UnfinishedHeads[str] = UnfinishedHeads(LIMITS)
         for name in "abc":
             heads.set(name, 35, name, verified=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from devicemanager.programs import serve
-from devicemanager.serving.limits import MIB, Limits, VerifiedLimits, affordable, head_cost, memory_bytes
+from devicemanager.serving.limits import MIB, Limits, VerifiedLimits, head_cost, memory_bytes, within_descriptors
 from devicemanager.worker.apiserver import limits as worker
 from tests.floods import chart_limit_bytes
 
@@ -48,7 +48,7 @@ def test_the_threat_model_shows_that_sum(part: str, limits: Limits) -> None:
         {"head_bytes": 17 * 1024},
         {"headers": 129},
         {"heads_cost": 5 * MIB},
-        {"answers_bytes": 9 * MIB},
+        {"undelivered_bytes": 9 * MIB},
         {"verified": VerifiedLimits(1, 1, 1, 1)},
     ],
     ids=lambda more: next(iter(more)),
@@ -61,20 +61,20 @@ def test_a_head_of_many_short_lines_costs_more_than_its_bytes() -> None:
     assert head_cost(1000, 100) > head_cost(1000, 1) > 1000
 
 
-def test_a_worker_refuses_reads_before_it_runs_out_of_places() -> None:
-    assert worker.LIMITS.connections - worker.LIMITS.kept_for_probes >= 400  # the default of --max-reads
+def test_a_worker_refuses_reads_before_it_runs_out_of_connections() -> None:
+    assert worker.LIMITS.connections - worker.LIMITS.reserved_for_probes >= 400  # the default of --max-reads
 
 
 class TestAffordable:
     def test_with_enough_descriptors_nothing_changes(self) -> None:
-        assert affordable(serve.LIMITS, 1024, 128) is serve.LIMITS
+        assert within_descriptors(serve.LIMITS, 1024, 128) is serve.LIMITS
 
     @pytest.mark.parametrize("descriptors", [8, 64, 200, 447])
     def test_with_fewer_there_are_fewer_connections_and_a_reserve(self, descriptors: int) -> None:
         """S04: never more connections than descriptors, whatever the reserve."""
-        limits = affordable(serve.LIMITS, descriptors, 128)
+        limits = within_descriptors(serve.LIMITS, descriptors, 128)
 
         assert limits.verified is not None
-        assert 0 < limits.places <= descriptors - min(128, descriptors // 2)
+        assert 0 < limits.total_connections <= descriptors - min(128, descriptors // 2)
         assert limits.connections >= limits.connections_per_peer >= 1
         assert limits.verified.connections >= 1

@@ -140,9 +140,9 @@ class TestHandshakes:
     @on_both_loops
     async def test_a_refusal_is_logged_with_its_reason_and_peer(self) -> None:
         logged = Logged()
-        stranger = client(authority("other").client("worker"))
+        peer = client(authority("other").client("worker"))
         async with serving(logged=logged) as listener:
-            assert await refused(listener.addresses[0], stranger)
+            assert await refused(listener.addresses[0], peer)
             await until(lambda: logged.events("handshake_refused"))
 
         (line,) = logged.events("handshake_refused")
@@ -153,10 +153,10 @@ class TestHandshakes:
     @on_both_loops
     async def test_refusals_are_logged_at_a_bounded_rate(self) -> None:
         logged = Logged()
-        stranger = client(authority("other").client("worker"))
+        peer = client(authority("other").client("worker"))
         async with serving(logged=logged) as listener:
             for _ in range(5):
-                assert await refused(listener.addresses[0], stranger)
+                assert await refused(listener.addresses[0], peer)
 
         assert len(logged.events("handshake_refused")) == 1
 
@@ -171,7 +171,7 @@ class TestHandshakes:
         assert [line["reason"] for line in logged.events("handshake_refused")] == ["http request"]
 
     @on_both_loops
-    async def test_one_that_takes_too_long_is_given_up(self) -> None:
+    async def test_one_that_takes_too_long_is_aborted(self) -> None:
         logged = Logged()
         limits = Limits(handshake_s=0.1)
         async with serving(limits, logged) as listener, connected(listener.addresses[0], None) as peer:
@@ -202,7 +202,7 @@ class TestHandshakes:
 
 class TestLimits:
     @on_both_loops
-    async def test_the_longest_waiting_connection_makes_room(self) -> None:
+    async def test_the_longest_waiting_connection_is_evicted(self) -> None:
         logged = Logged()
         async with contextlib.AsyncExitStack() as stack:
             listener = await stack.enter_async_context(serving(Limits(connections=3), logged))
@@ -212,17 +212,17 @@ class TestLimits:
             earlier = asyncio.get_running_loop().time()
             await until(lambda: asyncio.get_running_loop().time() > earlier)  # uvloop's clock ticks milliseconds
             await peers[0].get()  # now the second has waited longest
-            newcomer = await stack.enter_async_context(connected(listener.addresses[0], client()))
-            assert (await newcomer.get()).status == 200
+            new_peer = await stack.enter_async_context(connected(listener.addresses[0], client()))
+            assert (await new_peer.get()).status == 200
             assert await peers[1].closed() == b""
             assert (await peers[0].get()).status == 200
             assert (await peers[2].get()).status == 200
 
-        (line,) = logged.events("connection_given_up")
+        (line,) = logged.events("connection_evicted")
         assert line["reason"] == "too many connections"
 
     @on_both_loops
-    async def test_one_peer_makes_room_for_itself_only(self) -> None:
+    async def test_a_peer_at_its_limit_evicts_only_its_own_connections(self) -> None:
         logged = Logged()
         async with contextlib.AsyncExitStack() as stack:
             listener = await stack.enter_async_context(serving(Limits(connections_per_peer=2), logged))
@@ -235,12 +235,12 @@ class TestLimits:
             assert len(listener.connections) == 3
             assert not other.reader.at_eof()
 
-        assert [line["reason"] for line in logged.events("connection_given_up")] == [
+        assert [line["reason"] for line in logged.events("connection_evicted")] == [
             "too many connections from one peer"
         ]
 
     @on_both_loops
-    async def test_a_connection_with_a_request_under_way_is_never_given_up(self) -> None:
+    async def test_a_connection_whose_handler_runs_is_never_evicted(self) -> None:
         logged, service = Logged(), Service()
         async with contextlib.AsyncExitStack() as stack:
             listener = await stack.enter_async_context(serving(Limits(connections=1), logged, service))
@@ -254,13 +254,13 @@ class TestLimits:
         assert [line["reason"] for line in logged.events("connection_refused")] == ["too many connections"]
 
     @on_both_loops
-    async def test_a_handshake_makes_room_too(self) -> None:
+    async def test_a_connection_in_its_handshake_is_evicted_too(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
             listener = await stack.enter_async_context(serving(Limits(connections=1)))
             silent = await stack.enter_async_context(connected(listener.addresses[0], None))
             await until(lambda: listener.connections)
-            newcomer = await stack.enter_async_context(connected(listener.addresses[0], client()))
-            assert (await newcomer.get()).status == 200
+            new_peer = await stack.enter_async_context(connected(listener.addresses[0], client()))
+            assert (await new_peer.get()).status == 200
             assert await silent.closed() == b""
 
 
@@ -278,14 +278,14 @@ class TestDrain:
                     pass
 
     @on_both_loops
-    async def test_a_request_under_way_is_answered(self) -> None:
+    async def test_a_request_in_progress_is_answered(self) -> None:
         service = Service()
         async with serving(service=service) as listener, connected(listener.addresses[0], client()) as peer:
             peer.send("/late")
             await service.entered.wait()
             async with asyncio.TaskGroup() as tasks:
                 draining = tasks.create_task(listener.drain(30))
-                await until(lambda: all(one.retiring for one in listener.connections))
+                await until(lambda: all(one.closing_after_response for one in listener.connections))
                 service.released.set()
                 answer = await peer.answer()
                 await draining
@@ -319,7 +319,7 @@ class TestDrain:
             await until(lambda: any(one.open for one in listener.connections))
             async with asyncio.TaskGroup() as tasks:
                 draining = tasks.create_task(listener.drain(30))
-                await until(lambda: all(one.retiring for one in listener.connections))
+                await until(lambda: all(one.closing_after_response for one in listener.connections))
                 answer = await peer.get()
                 await draining
 
@@ -329,7 +329,7 @@ class TestDrain:
     async def test_retiring_answers_on_and_sends_peers_elsewhere(self) -> None:
         async with serving() as listener, connected(listener.addresses[0], client()) as before:
             await before.get()
-            listener.retire()
+            listener.disable_keepalive()
             async with connected(listener.addresses[0], client()) as after:
                 for peer in (before, after):
                     answer = await peer.get()
@@ -355,8 +355,8 @@ class TestMemory:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         given_back: list[int] = []
-        monkeypatch.setattr(memory, "give_back", lambda: given_back.append(1))
-        monkeypatch.setattr("devicemanager.serving.places._GIVE_BACK_AFTER", 3)
+        monkeypatch.setattr(memory, "trim_malloc", lambda: given_back.append(1))
+        monkeypatch.setattr("devicemanager.serving.connection_table._TRIM_AFTER", 3)
         limits = Limits(head_s=0.02)  # sweeps as often
         async with serving(limits) as listener:
             for _ in range(3):

@@ -24,7 +24,7 @@ def test_pages_between_those_in_use_are_given_back() -> None:
     del blocks
     held = resident_mib()
 
-    memory.give_back()
+    memory.trim_malloc()
 
     assert resident_mib() < held - 30
     assert len(kept) == _BLOCKS // 50
@@ -33,4 +33,4 @@ def test_pages_between_those_in_use_are_given_back() -> None:
 def test_without_such_a_call_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_trim", lambda: None)
 
-    memory.give_back()
+    memory.trim_malloc()
