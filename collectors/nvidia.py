@@ -39,7 +39,7 @@ _CLOCK_REDUCTIONS: Final = (
 
 
 def collector() -> LibraryCollector:
-    """The collector of this maker, not opened yet."""
+    """The collector for NVIDIA cards, not opened yet."""
     return LibraryCollector(NvidiaLibrary())
 
 

@@ -1,4 +1,4 @@
-"""Which accelerators are on the PCI bus, told from ``/sys`` alone.
+"""Which accelerators are on the PCI bus, from ``/sys`` alone.
 
 A hint that a manufacturer's collector should run, and the addresses for cards whose library cannot name them. It
 says nothing of their health. Reading needs no privilege.

@@ -51,10 +51,10 @@ class SettingsError(DeviceManagerError):
 
 
 class CollectorError(DeviceManagerError):
-    """A vendor library, driver or collector as a whole is unusable. No card is to blame.
+    """A vendor library, driver or collector as a whole is unusable.
 
     Attributes:
-        state: The verdict that the snapshot will carry; never ``ok`` or ``starting``.
+        state: The collector's state in the snapshot; never ``ok`` or ``starting``.
         detail: One line for a person.
     """
 

@@ -1,4 +1,4 @@
-"""What is known of one node's accelerators: readings, why a figure is absent, and the collector's verdict."""
+"""What is known of one node's accelerators: readings, why a figure is absent, and the collector's state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -143,7 +143,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
-    """The verdict on a collector.
+    """The status of a collector.
 
     Attributes:
         state: One of the closed vocabulary.
@@ -179,7 +179,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the device manager knows at this moment: the last good sample, if any, and the verdict.
+    """What the device manager knows at this moment: the last good sample, if any, and the collector's status.
 
     Attributes:
         manufacturer: The name users know (``nvidia``).

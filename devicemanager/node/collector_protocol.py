@@ -39,9 +39,11 @@ class CollectorProtocol:
         """Whether a device is being read of which this process has no figure yet."""
         return self.announced is not None and self.announced.key not in self._opened
 
-    def deadline_s(self, deadlines: Deadlines, in_vain_s: float = 0.0) -> float:
-        """How long the next line may take; ``in_vain_s`` as of :meth:`Deadlines.first_touch_deadline_s`."""
-        return deadlines.first_touch_deadline_s(in_vain_s) if self.first_touch else deadlines.deadline_s(self.phase)
+    def deadline_s(self, deadlines: Deadlines, unanswered_s: float = 0.0) -> float:
+        """How long the next line may take; ``unanswered_s`` as of :meth:`Deadlines.first_touch_deadline_s`."""
+        return (
+            deadlines.first_touch_deadline_s(unanswered_s) if self.first_touch else deadlines.deadline_s(self.phase)
+        )
 
     def accept(self, line: Line, now_s: float) -> None:
         """Take the next line.

@@ -11,7 +11,7 @@ FIRST_TOUCH_S: Final = 10.0
 """For the first figure of a card in a process. Where nothing keeps the driver loaded, that touch loads it and wakes
 the card up, once per process; 2.5 s a card was seen."""
 
-IN_VAIN_FIRST_TOUCHES: Final = 2
+UNANSWERED_FIRST_TOUCHES: Final = 2
 """So many first touches of a tick may end in nothing after their whole time; the others get a card's usual time."""
 
 
@@ -60,14 +60,14 @@ class Deadlines:
             case Phase.COUNTING | Phase.READING:
                 return self.card_s
 
-    def first_touch_deadline_s(self, in_vain_s: float) -> float:
+    def first_touch_deadline_s(self, unanswered_s: float) -> float:
         """How long the first figure of a card may take in a process.
 
         Time that ends in a figure is not limited in sum: a driver may wake every card slowly. Time that ends in
         nothing is, or sixteen cards that never answer would hold up the first sample for minutes.
 
         Args:
-            in_vain_s: How long first touches of this tick have waited for nothing so far.
+            unanswered_s: How long first touches of this tick have waited for nothing so far.
         """
         longest_s = min(self.first_touch_s, self.open_s)
-        return max(self.card_s, min(longest_s, IN_VAIN_FIRST_TOUCHES * longest_s - in_vain_s))
+        return max(self.card_s, min(longest_s, UNANSWERED_FIRST_TOUCHES * longest_s - unanswered_s))

@@ -79,7 +79,7 @@ class Quarantine:
     def __bool__(self) -> bool:
         return bool(self._devices)
 
-    def blame(self, card: Card, reason: Reason, fault: str, now_s: float) -> QuarantinedDevice:
+    def record_failure(self, card: Card, reason: Reason, fault: str, now_s: float) -> QuarantinedDevice:
         """A device did not answer. Its entry, in which ``failures`` is 1 if that is news."""
         known = self._find(card)
         failures = 1

@@ -42,7 +42,7 @@ class QuarantineProber:
         self._add(child, card, Reason.TRANSIENT_DRIVER_ERROR, fault)
 
     def _add(self, child: Child, card: Card, reason: Reason, fault: str) -> None:
-        device = self._quarantine.blame(card, reason, fault, self._clock.monotonic())
+        device = self._quarantine.record_failure(card, reason, fault, self._clock.monotonic())
         if device.failures == 1:
             self._log.warning("device_quarantined", **device.log_keys, reason=reason.value, detail=fault)
         self._stuck_on = {key: stuck for key, stuck in self._stuck_on.items() if not stuck.exited}

@@ -137,7 +137,7 @@ class Supervisor:
     async def _follow(self, child: Child, protocol: CollectorProtocol) -> RunFailure | None:
         while True:
             deadline_s = protocol.deadline_s(
-                self._launcher.deadlines, 0.0 if self._tick is None else self._tick.in_vain_s
+                self._launcher.deadlines, 0.0 if self._tick is None else self._tick.unanswered_s
             )
             self._expect_within(deadline_s)
             event = await child.next(deadline_s)
@@ -206,15 +206,15 @@ class Supervisor:
         waited_s: float,
     ) -> RunFailure | None:
         """What a process that will not be listened to any longer means: one device's fault, or a failure."""
-        blamed = None if self._quarantine.full else protocol.announced
+        device = None if self._quarantine.full else protocol.announced
         match event:
-            case TimedOut() if blamed is not None:
+            case TimedOut() if device is not None:
                 if protocol.first_touch and self._tick is not None:
-                    self._tick.in_vain_s += waited_s
-                self._prober.timed_out(child, blamed, waited_s)
+                    self._tick.unanswered_s += waited_s
+                self._prober.timed_out(child, device, waited_s)
                 return None
-            case Exited() if blamed is not None:
-                self._prober.crashed(child, blamed, event)
+            case Exited() if device is not None:
+                self._prober.crashed(child, device, event)
                 return None
             case TimedOut():
                 return RunFailure(

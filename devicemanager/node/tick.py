@@ -25,7 +25,7 @@ class Tick:
         readings: Index -> reading of a card, the latest where two processes read the same card.
         partitions: Key -> reading of a partition.
         listed: Id of a card -> the partitions that it says it has.
-        in_vain_s: How long first touches of devices have waited for nothing.
+        unanswered_s: How long first touches of devices have waited without an answer.
         renumbered: Whether a card has shown that indexes mean other cards than in the sample before.
     """
 
@@ -34,7 +34,7 @@ class Tick:
     readings: dict[int, Reading] = field(default_factory=dict)
     partitions: dict[DeviceKey, Reading] = field(default_factory=dict)
     listed: dict[str, tuple[Card, ...]] = field(default_factory=dict)
-    in_vain_s: float = 0.0
+    unanswered_s: float = 0.0
     renumbered: bool = False
 
     def add(self, read: Read) -> None:
@@ -70,7 +70,7 @@ def earlier_beginning(wall: datetime, began_s: float, now: datetime, now_s: floa
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """Why cards that exist were not read in this tick, when none of them is to blame."""
+    """Why existing cards were not read in this tick, without a fault of their own."""
 
     reason: Reason
     fault: str

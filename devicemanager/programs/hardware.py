@@ -99,15 +99,15 @@ def supervised(
     """The store and the supervisor of a server; one that waits for a card where there is none yet."""
     clock = SystemClock()
     name = found(settings)
-    holder = SnapshotStore(name or AUTO, period_s, settings.node_name, clock)
+    store = SnapshotStore(name or AUTO, period_s, settings.node_name, clock)
     if name is not None:
-        return holder, supervisor(settings, name, period_s, holder)
-    return holder, AutoDetectSupervisor(
-        lambda: found(settings), lambda later: supervisor(settings, later, period_s, holder), holder, clock
+        return store, supervisor(settings, name, period_s, store)
+    return store, AutoDetectSupervisor(
+        lambda: found(settings), lambda later: supervisor(settings, later, period_s, store), store, clock
     )
 
 
-def container_watch(settings: CollectingSettings, holder: SnapshotStore) -> ContainerWatch:
+def container_watch(settings: CollectingSettings, store: SnapshotStore) -> ContainerWatch:
     """What ends a server in a container that was made before the driver was loaded."""
 
     def files(name: str) -> DriverFiles | None:
@@ -122,10 +122,10 @@ def container_watch(settings: CollectingSettings, holder: SnapshotStore) -> Cont
             node_present=node.exists(),
         )
 
-    return ContainerWatch(holder, files, SystemClock())
+    return ContainerWatch(store, files, SystemClock())
 
 
-def supervisor(settings: CollectingSettings, name: str, period_s: float, holder: SnapshotStore) -> Supervisor:
+def supervisor(settings: CollectingSettings, name: str, period_s: float, store: SnapshotStore) -> Supervisor:
     """The supervisor of one manufacturer's collector process; nothing is started yet."""
 
     def bus_addresses() -> Sequence[str]:
@@ -143,4 +143,4 @@ def supervisor(settings: CollectingSettings, name: str, period_s: float, holder:
         bus_addresses=bus_addresses,
         exit_states={code: state for state, code in contract.EXIT_CODES.items()},
     )
-    return Supervisor(options, holder, SystemClock(), structlog.get_logger())
+    return Supervisor(options, store, SystemClock(), structlog.get_logger())

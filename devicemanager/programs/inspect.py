@@ -44,16 +44,16 @@ log = structlog.get_logger()
 
 
 async def _sampled(settings: CollectingSettings, manufacturer: str) -> Snapshot:
-    """The first verdict on a manufacturer: a sample, or the state that says why there is none."""
+    """The first result for a manufacturer: a sample, or the state that says why there is none."""
     _name_mistakes(settings, manufacturer)
-    holder = SnapshotStore(manufacturer, PERIOD_S, settings.node_name, SystemClock())
-    supervisor = hardware.supervisor(settings, manufacturer, PERIOD_S, holder)
+    store = SnapshotStore(manufacturer, PERIOD_S, settings.node_name, SystemClock())
+    supervisor = hardware.supervisor(settings, manufacturer, PERIOD_S, store)
     async with asyncio.TaskGroup() as tasks:
         supervising = tasks.create_task(supervisor.run())
-        while holder.snapshot.collector.state is CollectorState.STARTING:  # noqa: ASYNC110 - once, and in no server
+        while store.snapshot.collector.state is CollectorState.STARTING:  # noqa: ASYNC110 - once, and in no server
             await asyncio.sleep(_POLL_S)
         supervising.cancel()
-    return holder.snapshot
+    return store.snapshot
 
 
 def _name_mistakes(settings: CollectingSettings, manufacturer: str) -> None:

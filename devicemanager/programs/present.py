@@ -222,8 +222,8 @@ def inventory_document(devices: Sequence[PciDevice], served: Mapping[str, Any]) 
 def _inventory_of(found: Mapping[str, Any] | None) -> Mapping[str, object]:
     if found is None:
         return {"accelerators": []}
-    verdict = {key: found["collector"][key] for key in ("state", "detail") if key in found["collector"]}
-    return {**verdict, "accelerators": [card for group in found["groups"] for card in group["accelerators"]]}
+    status = {key: found["collector"][key] for key in ("state", "detail") if key in found["collector"]}
+    return {**status, "accelerators": [card for group in found["groups"] for card in group["accelerators"]]}
 
 
 def inventory_text(

@@ -96,14 +96,14 @@ def pod_usage(
         node_time: The time of the node's own CPU block; None where the kubelet gives none, and nothing is stale.
         own: The names of the pod's containers, as its spec gives them: entries under other names are not its own.
             None where the spec is not known.
-        states: Container name -> state, from the pod's status. Its blocks judge a container that it does not name.
+        states: Container name -> state, from the pod's status. For others, their blocks tell.
     """
-    judge = _Judge(node_time)
+    blocks = _BlockReader(node_time)
     live = _Live.of(pod.containers, own, states)
-    cpu = live.unless_carried(judge.cpu(pod.cpu), lambda stats: judge.cpu(stats.cpu))
-    memory = live.unless_carried(judge.memory(pod.memory), lambda stats: judge.memory(stats.memory))
-    rootfs = live.sum(lambda stats: judge.disk(stats.rootfs))
-    ephemeral = judge.disk(pod.ephemeral_storage)
+    cpu = live.unless_carried(blocks.cpu(pod.cpu), lambda stats: blocks.cpu(stats.cpu))
+    memory = live.unless_carried(blocks.memory(pod.memory), lambda stats: blocks.memory(stats.memory))
+    rootfs = live.sum(lambda stats: blocks.disk(stats.rootfs))
+    ephemeral = blocks.disk(pod.ephemeral_storage)
     return PodUsage(
         cpu_nanocores=cpu.figure,
         memory_working_set_bytes=memory.figure,
@@ -115,7 +115,7 @@ def pod_usage(
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _BlockReader:
     """Turns one block into a figure or a reason."""
 
     node_time: datetime | None

@@ -154,7 +154,7 @@ def _group(manufacturer: str, pod_uid: str, allocation: Allocation, outcome: Sna
 
 
 def _unless_ok(state: CollectorState, instead: SourceState) -> SourceState | CollectorState:
-    """The collector's own verdict says more than what follows from it."""
+    """The collector's own state is more precise than what follows from it."""
     return instead if state is CollectorState.OK else state
 
 

@@ -131,7 +131,7 @@ def decode(body: bytes) -> Summary:
         ExcessError: It holds more than the pods of any node.
     """
     summary = decode_typed(body)
-    return decode_tolerant(body) if summary is None else summary
+    return decode_lenient(body) if summary is None else summary
 
 
 def decode_typed(body: bytes) -> Summary | None:
@@ -149,7 +149,7 @@ def decode_typed(body: bytes) -> Summary | None:
     return Summary(document)
 
 
-def decode_tolerant(body: bytes) -> Summary:
+def decode_lenient(body: bytes) -> Summary:
     """The summary, where each malformed field costs itself. Takes fifteen times as long.
 
     Raises:
@@ -158,7 +158,7 @@ def decode_tolerant(body: bytes) -> Summary:
     """
     document = load_object(body, _KIND, bounds.SUMMARY)
     _check_pods(len(list(items(member(document, "pods")))))
-    return Summary(_tolerant(document))
+    return Summary(_lenient(document))
 
 
 def _check_pods(count: int) -> None:
@@ -214,7 +214,7 @@ def _disk_stats(block: _Disk | None) -> DiskStats | None:
     return None if block is None else DiskStats(timestamps.parse(block.time), block.used_bytes)
 
 
-def _tolerant(document: object) -> _Document:
+def _lenient(document: object) -> _Document:
     """The same document from untyped JSON, each field on its own."""
     return _Document(
         node=_Node(text(member(document, "node", "nodeName")), _cpu(member(document, "node", "cpu"))),

@@ -22,8 +22,7 @@ from devicemanager.rules import freshness, units
 from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.wire import bounds
 from devicemanager.wire.json_values import items, member
-from devicemanager.wire.snapshot_slices import RECORD_LIMITS, CardPartition, FiguresDocument, usable_slices
-from devicemanager.wire.tolerant import (
+from devicemanager.wire.lenient import (
     Document,
     FigureField,
     FlagField,
@@ -34,6 +33,7 @@ from devicemanager.wire.tolerant import (
     items_or_none,
     valid_items,
 )
+from devicemanager.wire.snapshot_slices import RECORD_LIMITS, CardPartition, FiguresDocument, usable_slices
 
 BODY_LIMIT_BYTES: Final = 4 << 20
 """The most that is parsed; 1,024 cards take about 0.5 MiB, 256 with all their slices 1.5 MiB."""

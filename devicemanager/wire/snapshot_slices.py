@@ -14,7 +14,7 @@ from devicemanager.model.figures import FIGURES, Figure, Figures
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import SliceDevice, SliceUsage
 from devicemanager.rules import plausibility
-from devicemanager.wire.tolerant import (
+from devicemanager.wire.lenient import (
     Document,
     FigureField,
     KeyField,

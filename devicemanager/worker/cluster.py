@@ -21,7 +21,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.transport.client import CONNECTIONS, ERROR_BODY_LIMIT_BYTES, HttpClient
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received, Request
-from devicemanager.worker.api_errors import refusal
+from devicemanager.worker.api_errors import fetch_error
 from devicemanager.worker.credentials import Credentials, CredentialsSource
 from devicemanager.worker.watch_stream import WatchEvent, events
 
@@ -213,7 +213,7 @@ class ClusterClient(Cluster):
                     body = await response.content.read(ERROR_BODY_LIMIT_BYTES)
                     if response.status == 401:
                         await self._renew(used)
-                    raise refusal(response.status, body)
+                    raise fetch_error(response.status, body)
             changes = events(response.content, silence_s=WATCH_S + 30, limit_bytes=BODY_LIMIT_BYTES)
             yield await opened.enter_async_context(aclosing(changes))
 
@@ -235,7 +235,7 @@ class ClusterClient(Cluster):
                 request = self._request(method, path, params, renewed, limit_bytes, body)
                 received = await self._http.exchange(request)
         if not 200 <= received.status < 300:
-            raise refusal(received.status, received.body)
+            raise fetch_error(received.status, received.body)
         return received
 
     def _request(

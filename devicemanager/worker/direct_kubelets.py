@@ -22,7 +22,7 @@ from devicemanager.transport.client import HttpClient
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import nodes
-from devicemanager.worker.api_errors import refusal
+from devicemanager.worker.api_errors import fetch_error
 from devicemanager.worker.cluster import Cluster, is_name, object_path
 from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.kubelet import READ_DEADLINE_S, SUMMARY_LIMIT_BYTES, KubeletSource, NodeRead, decoded
@@ -106,7 +106,7 @@ class DirectKubelets(KubeletSource):
                 self._urls.forget(node)  # it may have come back under another address
             raise
         if received.status != 200:
-            raise refusal(received.status, received.body)
+            raise fetch_error(received.status, received.body)
         return await decoded(received, self._decoding)
 
     async def _ask(self, node: str, url: URL) -> Received:

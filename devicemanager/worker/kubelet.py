@@ -88,5 +88,5 @@ async def decoded(received: Received, decoding: Decoding) -> NodeRead:
     except DocumentError as error:
         raise refused(error) from error
     if summary is None:
-        summary = await decoding(kubelet_summary.decode_tolerant, received.body)
+        summary = await decoding(kubelet_summary.decode_lenient, received.body)
     return NodeRead(summary, received.without_body())
