@@ -1,6 +1,6 @@
-"""Probes quarantined devices: one at a time, each alone in a process of its own, ever less often.
+"""Probes quarantined devices: one at a time, each in a process of its own, less and less often.
 
-A device is not probed while the process that it made hang is still there: one stuck process a device is enough.
+A device is not probed while a process is stuck on it: one stuck process per device is enough.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ class QuarantineProber:
                     pass
 
     def _end(self, device: QuarantinedDevice, card: Card | None) -> None:
-        """A probe has read this, or nothing where no such device is counted any more."""
+        """End a probe that has read this card, or None if the device is no longer counted."""
         if self._quarantine.probed(device, card):
             self._log.info("device_readmitted", **device.log_keys)
         else:
