@@ -28,8 +28,8 @@ ROWS: Final = """
 import json, sys
 from datetime import UTC, datetime
 from devicemanager.wire import instance_metrics
-from devicemanager.worker.apiserver.table import cells, column_definitions
-names = [column["name"] for column in column_definitions()]
+from devicemanager.worker.workloads.instance.table import COLUMNS, cells
+names = [column.name for column in COLUMNS]
 for item in json.load(sys.stdin)["items"]:
     print(json.dumps(dict(zip(names, cells(instance_metrics.parse(json.dumps(item).encode()), datetime.now(UTC))))))
 """

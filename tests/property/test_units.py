@@ -55,6 +55,8 @@ def test_millicores_are_never_fewer(nanocores: int) -> None:
 @given(st.integers() | st.floats() | st.booleans() | st.none() | st.text(max_size=5))
 def test_no_raw_value_leaves_its_range(raw: object) -> None:
     for spec in FIGURES:
+        if spec.share_of is not None:
+            continue  # computed, whatever a library says
         figure = plausibility.reading({spec.name: raw})[spec.name]
         if figure is not Reason.INVALID_DATA:
             assert figure == raw

@@ -125,6 +125,7 @@ def test_warnings_are_heard() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
+        logging.captureWarnings(False)  # forgets a capture that another test began, whose end it has not noticed
         logging.captureWarnings(True)
         warnings.warn("old way", DeprecationWarning, stacklevel=1)
 
