@@ -367,7 +367,7 @@ class TestDriver:
 class TestProcess:
     """The same vendor, plugged in from another package, in a real collector process."""
 
-    def test_a_maker_plugged_in_is_read(self, tmp_path: Path) -> None:
+    def test_a_vendor_plugged_in_is_read(self, tmp_path: Path) -> None:
         acme.play(Script.healthy(2), tmp_path)
         with CollectorChild(("acme", "--once"), acme.install(tmp_path)) as child:
             hello = child.line()

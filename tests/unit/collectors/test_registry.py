@@ -47,7 +47,7 @@ def test_the_page_on_collectors_has_the_same_manufacturers() -> None:
     ]
 
 
-def test_the_page_on_collectors_lists_the_files_of_a_maker() -> None:
+def test_the_page_on_collectors_lists_the_files_of_a_vendor() -> None:
     page = (ROOT / "docs" / "collectors.md").read_text(encoding="utf-8")
     table = page.split("## How to add a vendor", 1)[1].split("\n## ", 1)[0]
     listed = [
