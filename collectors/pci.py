@@ -40,7 +40,7 @@ class PciDevice:
 
     @property
     def passthrough(self) -> bool:
-        """Given away to a virtual machine: this host can read nothing of it."""
+        """Assigned to a virtual machine: this host cannot read it."""
         return self.driver == "vfio-pci"
 
     @property

@@ -12,7 +12,7 @@ from devicemanager.model.reasons import Reason as Reason
 
 
 class CollectorState(StrEnum):
-    """What can be said of a vendor library as a whole. Closed, as :class:`Reason` is."""
+    """The state of a vendor library as a whole. Closed, as :class:`Reason` is."""
 
     OK = "ok"
     STARTING = "starting"
@@ -87,7 +87,7 @@ def _unquoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Who a device is: a card, or a partition of one.
+    """The identity of a device: a card, or a partition of one.
 
     Attributes:
         index: The library's enumeration order, from 0; of a partition, its card's. An order, never an identity.
@@ -108,7 +108,7 @@ class Card:
 
     @property
     def key(self) -> DeviceKey:
-        """What this device is addressed by, as far as it is known."""
+        """The key of this device, as far as it is identified."""
         return DeviceKey(index=self.index) if self.id is None else DeviceKey(id=self.id, parent=self.parent)
 
 
@@ -162,7 +162,7 @@ class CollectorStatus:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One successful round over all cards of one manufacturer.
+    """One successful tick over all cards of one manufacturer.
 
     Attributes:
         taken_at: Wall-clock time of the moment at which the collector process began to read, aware UTC.

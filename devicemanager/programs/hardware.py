@@ -1,4 +1,4 @@
-"""Whose cards are read, and by which process: hands what the collectors' registry knows to the supervisor."""
+"""Chooses the manufacturer, and builds its supervisor from the collectors' registry."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -108,7 +108,7 @@ def supervised(
 
 
 def container_watch(settings: CollectingSettings, store: SnapshotStore) -> ContainerWatch:
-    """What ends a server in a container that was made before the driver was loaded."""
+    """The watch that ends a server in a container that was created before the driver was loaded."""
 
     def files(name: str) -> DriverFiles | None:
         known = registry.MANUFACTURERS.get(name)
@@ -135,7 +135,7 @@ def supervisor(settings: CollectingSettings, name: str, period_s: float, store: 
     options = SupervisorOptions(
         manufacturer=name,
         period_s=period_s,
-        # -P: what lies in the directory that we happen to be started in is not our code.
+        # -P: no code from the current directory.
         command=[sys.executable, "-P", "-m", "collectors", name, *scenario],
         card_deadline_s=settings.card_timeout,
         open_deadline_s=settings.open_timeout,

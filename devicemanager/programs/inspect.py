@@ -57,7 +57,7 @@ async def _sampled(settings: CollectingSettings, manufacturer: str) -> Snapshot:
 
 
 def _name_mistakes(settings: CollectingSettings, manufacturer: str) -> None:
-    """Every mistake in a scenario, a line each: the collector's detail has room for some."""
+    """Print every mistake in a scenario, a line each; the collector's detail is too short for all."""
     if settings.simulated_scenario is None:
         return
     try:
@@ -112,7 +112,7 @@ async def served(settings: SnapshotSettings) -> int:
 
 
 def _hint(settings: SnapshotSettings) -> str:
-    """Under TLS 1.3 a server refuses a client after the client's handshake is over, often by closing alone."""
+    """What may be wrong if the server closed: in TLS 1.3 it refuses a client after the client's handshake."""
     if settings.cert is None:
         return "; the server may want a client certificate: --cert and --key"
     return "; the server may not trust whoever signed the certificate of --cert"

@@ -1,4 +1,4 @@
-"""What commands that answer once print: tables for people, documents for programs.
+"""The output of commands that print once: tables for people, documents for programs.
 
 Pure: values in, text out. An absent figure shows its reason in angle brackets, as kubectl shows ``<unknown>``.
 """
@@ -74,7 +74,7 @@ def _width(table: Sequence[Sequence[str]], gap: str) -> int:
 
 
 def _shorten(table: Sequence[list[str]], indexes: Sequence[int], excess: int) -> None:
-    """Take the excess off the columns given, the widest first, as far as something stays recognisable."""
+    """Shorten the columns given, the widest first, to no less than a recognisable rest."""
     widths = _widths(table)
     for _ in range(excess):
         widest = max(indexes, key=lambda index: widths[index], default=None)

@@ -22,7 +22,7 @@ STUCK_AFTER_PERIODS: Final = 1.5
 LIMITS: Final = Limits(
     verified=VerifiedLimits(connections=64, head_bytes=16 * KIB, headers=128, heads_cost=1 * MIB)
 )
-"""Strangers ask for no more than a probe; readers with a certificate are few, and send little."""
+"""Unknown peers need no more than a probe; clients with a certificate are few, and send little."""
 
 DESCRIPTORS_RESERVED: Final = 128
 """For collector processes and their pipes, files that are read, and what listens."""
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 async def serve(settings: ServeSettings) -> int:
-    """Serve until told to stop. Returns the exit code."""
+    """Serve until a signal. Returns the exit code."""
     clock = SystemClock()
     identity = await server_identity(settings, settings.client_ca_file, clock, log)
     store, supervisor = hardware.supervised(settings, settings.monitor_period)

@@ -1,8 +1,8 @@
-"""Which figures of a fresh snapshot belong to one pod's cards, and nobody else's.
+"""The figures in a fresh snapshot that belong to one pod's cards, and to no other pod.
 
-A card given whole or shared shows the card's figures. A share or a partition never does, because those hold other
-tenants' too: it shows what was measured of itself, or nothing. A mode that is not known may be such a share.
-What else there is, and health, are the board's (``Scope``).
+A card given whole or shared shows the card's figures. A share or a partition does not, because those include other
+tenants: it shows its own figures, or none. An unknown mode is treated as a share. Other figures, and health, are
+the board's (``Scope``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,9 +42,9 @@ _SHARES: Final = tuple(spec.name for spec in FIGURES if spec.scope is Scope.SHAR
 
 
 def agreed(one: SnapshotCard, other: SnapshotCard) -> SnapshotCard:
-    """What two cards of one snapshot that claim one id both say; a figure in which they differ is ``invalid_data``.
+    """The figures on which two cards with the same id agree; a figure in which they differ is ``invalid_data``.
 
-    Which of the two a pod was given cannot be told, so neither's own figure is shown, whatever their order.
+    Which of the two a pod was given is unknown, so a figure that differs is not shown.
     """
 
     figures = {
@@ -228,7 +228,7 @@ class _View:
 
 
 def _answered(devices: Iterable[SliceDevice]) -> dict[str, tuple[Reason | None, Reason | None]]:
-    """Why shares of each card are unknown. Of a card listed twice a reason given once counts."""
+    """Why shares of each card are unknown. For a card listed twice, one reason is enough."""
     answered: dict[str, tuple[Reason | None, Reason | None]] = {}
     for device in devices:
         memory, cores = answered.get(device.card_id, (None, None))
@@ -244,7 +244,7 @@ def _first_by_name(*reasons: Reason | None) -> Reason | None:
 
 
 def _explained(figure: Figure, reason: Reason | None) -> Figure:
-    """The figure; one that its record leaves out is absent for the card's reason, where the card has one."""
+    """The figure; if its record leaves it out, the card's reason, if it has one."""
     return reason if figure is Reason.NOT_REPORTED and reason is not None else figure
 
 

@@ -1,4 +1,4 @@
-"""Which card is which. An id is the vendor's, or visibly none; two cards never share one.
+"""Identifies cards. An id is the vendor's, or visibly provisional; two cards never share one.
 
 A place in the library's order is never an identity: the order changes when a card leaves the bus or comes back. So
 figures are shown under a vendor's id only if the card gave that id in the same reading, or its PCI address, at
@@ -17,7 +17,7 @@ from devicemanager.rules.device_ids import is_provisional
 _BY_ADDRESS: Final = "pci:"
 
 NO_ORDER: Final[Mapping[int, str]] = MappingProxyType({})
-"""Nothing is known of who was at which index, or it no longer means anything."""
+"""For when the order is not known, or no longer valid."""
 
 
 def identify(
@@ -66,7 +66,7 @@ def order_of(readings: Iterable[Reading]) -> dict[int, str]:
 
 
 def _said(readings: Sequence[Reading]) -> Iterator[tuple[int, Card]]:
-    """Cards that gave an id; those with figures first, as one without may only repeat what was known of it."""
+    """Cards that gave an id; those with figures first, because one without may only repeat an earlier id."""
     taken: set[str] = set()
     for with_figures in (True, False):
         for place, reading in enumerate(readings):
@@ -81,7 +81,7 @@ def _recall_by_address(readings: Sequence[Reading], cards: dict[int, Card], memo
     at_address: dict[str | None, Card] = {}
     for known_card in memory.values():
         if known_card.pci_bus_id is not None:
-            at_address.setdefault(known_card.pci_bus_id, known_card)  # the one counted last, of two at one address
+            at_address.setdefault(known_card.pci_bus_id, known_card)  # of two at one address, the last
     for place, reading in enumerate(readings):
         card = at_address.get(reading.card.pci_bus_id)
         if reading.card.id is None and card is not None and card.id not in taken:
@@ -111,14 +111,14 @@ def _recall_by_order(
 
 
 def _holds(order: Mapping[int, str], readings: Sequence[Reading], cards: Mapping[int, Card]) -> bool:
-    """Whether no card of this sample shows that indexes mean other cards than they did."""
+    """Whether indexes mean the same cards as before, as far as this sample shows."""
     index_of = {card_id: index for index, card_id in order.items()}
     for place, reading in enumerate(readings):
         index = reading.card.index
         card = cards.get(place)
         if card is not None:
             moved = index_of.get(str(card.id), index) != index or order.get(index, card.id) != card.id
-        else:  # an address at which nobody was known belongs to another card than the one that was here
+        else:  # an unknown address belongs to another card than the one that was at this index
             moved = reading.card.pci_bus_id is not None and index in order
         if moved:
             return False
@@ -137,12 +137,12 @@ def _recalled(known: Card, card: Card) -> Card:
 def _addresses(
     readings: Sequence[Reading], cards: Mapping[int, Card], strangers: Sequence[int], bus_addresses: Collection[str]
 ) -> dict[int, str]:
-    """Addresses of the cards that are still nobody: their own, or the only one left for the only one without."""
+    """Addresses of the cards without an id: their own, or the only address left for the only card left."""
     own = {place: address for place in strangers if (address := readings[place].card.pci_bus_id) is not None}
     claimed = {card.pci_bus_id for card in cards.values()} | set(own.values())
     unclaimed = set(bus_addresses) - claimed
     placeless = [place for place in strangers if place not in own]
-    # A bus that lacks a card which was read may lack the one that says nothing, too: nothing follows from it.
+    # A bus without a card that was read may lack the unidentified one, too: it proves nothing.
     if len(placeless) == 1 and len(unclaimed) == 1 and claimed.issubset(bus_addresses):
         own[placeless[0]] = unclaimed.pop()
     return own

@@ -1,4 +1,4 @@
-"""What every Kubernetes API shares: lists in pages, watch events, and errors as a Status.
+"""Parts of every Kubernetes API: lists in pages, watch events, and errors as a Status.
 
 The objects inside stay bytes for whoever knows their kind. msgspec structs and not the official client's classes:
 those cost 25 MiB and half a second to load. Unknown keys are ignored, so newer servers do not matter.

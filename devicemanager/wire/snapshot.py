@@ -130,7 +130,7 @@ def _instant(moment: datetime) -> str:
 
 
 def parse(body: bytes) -> PeerSnapshot:
-    """A peer's snapshot, as far as it can be understood.
+    """A peer's snapshot, as far as it can be read.
 
     A card, group or slice that is not what it should be is left out, and a figure that is not, or that no card can
     have, is ``invalid_data``; neither costs anything else. A figure that is missing has the reason that the card's
@@ -242,7 +242,7 @@ def _state(collector: _Collector | None) -> tuple[CollectorState, str | None]:
 
 
 def _cards(groups: Iterable[_Group]) -> Mapping[str, tuple[SnapshotCard, ...]]:
-    """Cards by manufacturer, in the sender's order, each id once: of two that claim one id, what both say."""
+    """Cards by manufacturer, in the sender's order, each id once; of two with one id, what they agree on."""
     cards: dict[str, dict[str, SnapshotCard]] = {}
     for group in groups:
         known = cards.setdefault(group.manufacturer, {})

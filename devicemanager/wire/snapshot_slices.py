@@ -57,7 +57,7 @@ class _Partition(Document):
     """Pod and container stay empty where the sender reads partitions but knows no pods."""
     device_id: KeyField = Field(alias="deviceID")
     id: KeyField
-    """A partition is addressed by its own UUID; a record without one answers no question and is left out."""
+    """A partition is addressed by its own UUID; a record without one is left out."""
     memory_total_mib: FigureField = Field(Reason.NOT_REPORTED, alias="memoryTotalMiB")
     memory_used_mib: FigureField = Field(Reason.NOT_REPORTED, alias="memoryUsedMiB")
     cores_percent: FigureField = Reason.NOT_REPORTED
@@ -82,7 +82,7 @@ class _Partition(Document):
 
 
 class FiguresDocument(Document):
-    """What has the figures of a device, by the keys of the snapshot, and says in ``absent`` why it has others not.
+    """An object with the figures of a device by snapshot key, and reasons for the others in ``absent``.
 
     Attributes:
         figures: Name of the figure -> as it came.
@@ -101,7 +101,7 @@ class FiguresDocument(Document):
         return {**raw, "figures": {name: value for name, value in found if value is not None}}
 
     def plausible_figures(self) -> Figures:
-        """In the units of the wire. What the sender itself says it has not is not read."""
+        """The plausible figures, in the units of the wire; those in ``absent`` are not read."""
         absent = {spec.name: self.absent[spec.snapshot_key] for spec in FIGURES if spec.snapshot_key in self.absent}
         return plausibility.published(self.figures | absent)
 

@@ -1,4 +1,4 @@
-"""What an error answer of the API server means."""
+"""Error answers of the API server, as a FetchError."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from devicemanager.wire import kubernetes
 
 
 def fetch_error(status: int, body: bytes) -> FetchError:
-    """What an error answer of the API server means, in the words of its own Status where it sent one.
+    """The error for an error answer of the API server, with the message of its Status if it sent one.
 
     A missing object keeps the reason ``NotFound``; a kind that is not served at all comes without a reason.
     """

@@ -1,4 +1,4 @@
-"""What a node's kubelet measures, read from the kubelet itself: the right to ``nodes/stats`` is enough for that.
+"""Reads a node's summary from its kubelet directly, for which the right to ``nodes/stats`` is enough.
 
 The address dialled comes from the Node, and its kubelet's certificate is verified under that address, or under a
 name given separately. Each kubelet is shown the worker's own token, as the API server is.
@@ -38,11 +38,11 @@ _SUMMARY: Final = "/stats/summary"
 
 
 class Bearer(Protocol):
-    """Whoever holds the worker's token."""
+    """Source of the worker's bearer token."""
 
     @property
     def authorization(self) -> str | None:
-        """Value of the header as of now; None where the worker is somebody by another credential."""
+        """Value of the ``Authorization`` header now; None if the worker has another kind of credential."""
         ...
 
     async def renewed_authorization(self, refused: str) -> str | None:
@@ -52,7 +52,7 @@ class Bearer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KubeletAccess:
-    """How kubelets are asked.
+    """How kubelets are reached.
 
     Attributes:
         tls: The context, called for each read, so that a replaced authority counts at once.
@@ -67,7 +67,7 @@ class KubeletAccess:
 
 
 class DirectKubelets(KubeletSource):
-    """Straight to each kubelet. To be entered before use.
+    """Reads each kubelet at its own address. To be entered before use.
 
     Args:
         cluster: Tells where nodes are.

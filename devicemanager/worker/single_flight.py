@@ -1,7 +1,6 @@
-"""One question in flight per key, shared by all who ask it, and its answer kept for a time.
+"""A cache with one call in flight per key, shared by all callers; its answer is kept for a time.
 
-A flight belongs to nobody who waits: a waiter that leaves, or is cancelled, leaves the others their answer. Answers
-and flights are bounded in number.
+A flight does not end with a caller that leaves or is cancelled. Answers and flights are bounded in number.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ _log: FilteringBoundLogger = structlog.get_logger()
 
 
 class OverloadedError(FetchError):
-    """Too many questions are under way, or we are shutting down: this one was not asked."""
+    """Too many calls are in flight, or the program is shutting down: nothing was called."""
 
 
 @dataclass(slots=True)
@@ -51,7 +50,7 @@ class Statistics:
 
 
 class Pending(Generic[V]):
-    """One caller's view of a question: its answer, or the flight that brings it, and how long this caller waits.
+    """One caller's view of a call: its answer, or the flight, and how long this caller waits.
 
     Failures are values: they are many callers' at once, and nobody's to handle by surprise.
     """
@@ -143,7 +142,7 @@ class SingleFlightCache(Generic[K, V]):
     def join(
         self, key: K, fetch: Callable[[], Awaitable[V]], *, deadline_s: float | None = None, keep: bool = True
     ) -> Pending[V]:
-        """A kept answer that is fresh, or the flight under way, or a new one. Costs no task of the caller's.
+        """A fresh kept answer, the flight under way, or a new one. Needs no task of the caller's.
 
         Args:
             key: Whom or what the question is about.
@@ -184,7 +183,7 @@ class SingleFlightCache(Generic[K, V]):
         return outcome
 
     def forget(self, key: K) -> None:
-        """Keeps an answer no longer, so that the next caller asks anew; a flight under way goes on."""
+        """Drops a kept answer, so that the next caller gets a new one; a flight under way goes on."""
         self._kept.pop(key, None)
 
     async def _fly(self, key: K, fetch: Callable[[], Awaitable[V]], *, keep: bool) -> V | FetchError:

@@ -1,4 +1,4 @@
-"""What callers of the worker may take up: API servers as much as they need, strangers little."""
+"""Connection limits of the worker: high for API servers, low for unknown peers."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from devicemanager.serving.limits import KIB, MIB, Limits, VerifiedLimits
 
 LIMITS: Final = Limits(
     connections=448,  # more than the reads that may be under way: then it is those that are refused, with 429
-    connections_per_peer=384,  # an API server is a stranger until its handshake ends, and begins many at once
+    connections_per_peer=384,  # an API server is unknown until its handshake ends, and begins many at once
     keepalive_s=120.0,  # the aggregator gives an idle connection up after 90 s, and should be the one to do so
     response_s=60.0,
     line_bytes=64 * KIB,
