@@ -118,7 +118,7 @@ class NvidiaLibrary:
             "compute_utilization": utilization,
             "temperature": temperature,
             "power_usage": device.query("power", lambda handle: nvml.nvmlDeviceGetPowerUsage(handle)),
-            "power_limit": device.query("power_limit", lambda handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
+            "power_limit": device.ask("power_limit", lambda handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
             "clock_reduction_reasons": self._clock_reductions(device),
         }
 
@@ -128,11 +128,12 @@ class NvidiaLibrary:
         A bit that has no name here is a reason all the same: ``other``.
         """
         nvml = self._nvml
-        mask = device.query(
-            "clock_reductions",
-            lambda handle: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
-            lambda handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        )
+        mask = device.ask("clocks", lambda handle: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        if isinstance(mask, Reason):
+            older = device.ask(
+                "older_clocks", lambda handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+            )
+            mask = mask if older is Reason.UNSUPPORTED else older
         if not isinstance(mask, int):
             return mask
         names = [name for bit, name in enumerate(_CLOCK_REDUCTIONS) if mask >> bit & 1]

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one collector until it fails or its reader goes away.
 
     Returns:
-        0 after ``--once`` or when nobody reads any more, 2 for usage, else one of
+        0 after ``--once`` or when the reader is gone, 2 for usage, else one of
         :data:`collectors.contract.EXIT_CODES`.
     """
     streams.open_missing()
@@ -258,8 +258,8 @@ def _end_with_parent(channel: int, *, started_by_supervisor: bool) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     poll = select.poll()
     poll.register(channel, 0)
-    nobody_reads = any(events & select.POLLERR for _, events in poll.poll(0))
-    if os.getppid() != parent or nobody_reads:
+    reader_gone = any(events & select.POLLERR for _, events in poll.poll(0))
+    if os.getppid() != parent or reader_gone:
         _leave()
 
 

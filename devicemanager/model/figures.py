@@ -95,7 +95,7 @@ class Scope(StrEnum):
     """What a figure belongs to when a device is divided among tenants."""
 
     BOARD = "board"
-    """The whole board's, whoever asks: temperature, power."""
+    """The whole board's: temperature, power."""
     SHARE = "share"
     """Of a share or a partition only what was measured of itself; the card's holds other tenants' too."""
 

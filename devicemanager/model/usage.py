@@ -105,7 +105,7 @@ class SliceUsage:
     container: str
     card_id: str
     memory_used_mib: Figure
-    cores_percent: Figure
+    utilization_percent: Figure
     partition_id: str | None = None
     memory_total_mib: Figure = Reason.NOT_REPORTED
 
@@ -116,12 +116,12 @@ class SliceDevice:
 
     Attributes:
         memory_reason: Why no record of this card carries memory; None when memory was answered.
-        cores_reason: The same for compute.
+        utilization_reason: The same for compute.
     """
 
     card_id: str
     memory_reason: Reason | None = None
-    cores_reason: Reason | None = None
+    utilization_reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)

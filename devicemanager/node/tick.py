@@ -105,7 +105,7 @@ def assemble(
     order: Mapping[int, str] = NO_ORDER,
     unreached: Unreached = LOST,
 ) -> Listing:
-    """All readings of one sample: those read, those that did not answer, and those known that nobody mentioned.
+    """All readings of one sample: cards that were read, that did not answer, and that are known from before.
 
     Args:
         read: Index -> reading of this tick.

@@ -115,7 +115,7 @@ def snapshot_text(
         snapshot: As parsed.
         age_s: Whole seconds since the reading began; None before the first, or where the sender does not say.
         name: What to call the sender while it names no manufacturer itself.
-        once: Whether it is one look of our own, and not what somebody samples again and again.
+        once: Whether this is a single sample, and not that of a running device manager.
         width: As for :func:`columns`.
     """
     where = f" on {snapshot.node_name}" if snapshot.node_name else ""

@@ -224,7 +224,7 @@ async def _registered(settings: WorkerSettings, side: Client) -> bool:
     """Whether no other backend serves the group; False while the API server does not answer.
 
     Raises:
-        SettingsError: It is somebody else's.
+        SettingsError: Another backend serves it.
     """
     if settings.service is None or settings.take_over_api_service:
         return True

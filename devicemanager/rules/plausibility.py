@@ -44,13 +44,15 @@ def reading(raw: Mapping[str, object]) -> Figures:
 def published(raw: Mapping[str, object]) -> Figures:
     """The figures that another program's snapshot carries, in the units of the wire; otherwise as :func:`reading`.
 
-    What is computed from other figures is ``invalid_data`` where one of them is.
+    A number computed from other figures is ``invalid_data`` where one of them is.
     """
     figures = _checked(raw, published=True)
     doubtful = {
         spec.name: Reason.INVALID_DATA
         for spec in FIGURES
-        if spec.share_of and Reason.INVALID_DATA in [figures[name] for name in spec.share_of]
+        if spec.share_of
+        and isinstance(figures[spec.name], int)
+        and Reason.INVALID_DATA in [figures[name] for name in spec.share_of]
     }
     return Figures(**{**figures, **doubtful})
 

@@ -25,7 +25,7 @@ def succeeded(readings: Iterable[Reading]) -> bool:
 
 
 def _has_none(reading: Reading) -> bool:
-    """Whether the card has none of the figures; figures that nobody reads do not count."""
+    """Whether the card has none of the figures; figures that are not read do not count."""
     reasons = set(reading.figures.reasons) - {Reason.NOT_REPORTED}
     return bool(reasons) and reasons <= _FINAL
 

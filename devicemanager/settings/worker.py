@@ -149,5 +149,5 @@ class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
 
     @property
     def reads_device_managers(self) -> bool:
-        """Whether there is a way to tell a device manager from somebody else, or the word that none is needed."""
+        """Whether device managers can be verified, or need not be."""
         return self.device_manager_ca_file is not None or self.device_manager_insecure_skip_verify

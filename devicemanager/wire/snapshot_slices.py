@@ -46,7 +46,7 @@ class _Usage(Document):
             container=self.container,
             card_id=self.device_id,
             memory_used_mib=figures.number("memory_used"),
-            cores_percent=figures.number("compute_utilization"),
+            utilization_percent=figures.number("compute_utilization"),
         )
 
 
@@ -75,7 +75,7 @@ class _Partition(Document):
             container=self.container,
             card_id=self.device_id,
             memory_used_mib=figures.number("memory_used"),
-            cores_percent=figures.number("compute_utilization"),
+            utilization_percent=figures.number("compute_utilization"),
             partition_id=self.id,
             memory_total_mib=figures.number("memory_total"),
         )
@@ -119,7 +119,7 @@ class CardPartition(FiguresDocument):
             container="",
             card_id=card_id,
             memory_used_mib=figures.number("memory_used"),
-            cores_percent=figures.number("compute_utilization"),
+            utilization_percent=figures.number("compute_utilization"),
             partition_id=self.id,
             memory_total_mib=figures.number("memory_total"),
         )
@@ -178,6 +178,6 @@ def _sorted_out(items: Iterable[tuple[str, _Value]]) -> Mapping[str, tuple[_Valu
     return {manufacturer: tuple(values) for manufacturer, values in sorted_out.items()}
 
 
-def _figures(total: Figure, used: Figure, cores: Figure) -> Figures:
+def _figures(total: Figure, used: Figure, utilization: Figure) -> Figures:
     """Capacity and use in MiB, and compute in percent, as far as they are plausible."""
-    return plausibility.published({"memory_total": total, "memory_used": used, "compute_utilization": cores})
+    return plausibility.published({"memory_total": total, "memory_used": used, "compute_utilization": utilization})

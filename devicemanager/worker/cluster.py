@@ -204,7 +204,7 @@ class ClusterClient(Cluster):
         }
         used = self._credentials
         request = self._request("GET", path, query, used, BODY_LIMIT_BYTES, None, encoding="identity")
-        # No deadline may span a yield: it would cancel whoever iterates, outside of the block that understands it.
+        # No deadline may span a yield: it would cancel the consumer, outside of this block.
         async with AsyncExitStack() as opened:
             async with within(WATCH_START_S):
                 response = await opened.enter_async_context(self._http.response(request))

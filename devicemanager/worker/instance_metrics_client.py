@@ -26,7 +26,7 @@ from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.workload import API_VERSION
 
 _NO_WORKER: Final = frozenset({404, 502, 503})
-"""What an API server answers when the group is served by nobody, or by nobody who answers."""
+"""Answers of an API server if no backend serves the group, or none that answers."""
 
 _GATEWAY_TIMEOUT: Final = 504
 

@@ -52,7 +52,7 @@ class Statistics:
 class Pending(Generic[V]):
     """One caller's view of a call: its answer, or the flight, and how long this caller waits.
 
-    Failures are values: they are many callers' at once, and nobody's to handle by surprise.
+    Failures are values, because many callers share one.
     """
 
     __slots__ = ("_deadline_s", "_ends_s", "_loop", "_source")
@@ -146,7 +146,7 @@ class SingleFlightCache(Generic[K, V]):
 
         Args:
             key: Whom or what the question is about.
-            fetch: Asks, within a deadline of its own, if nobody does already. Raises FetchError or DocumentError.
+            fetch: Called within a deadline of its own, if no call for the key is in flight. Raises FetchError or DocumentError.
             deadline_s: Seconds from now that this caller waits; None for as long as it takes. With none left no
                 flight is begun.
             keep: Whether the answer of a flight that this call begins may be given to those who ask later.

@@ -115,7 +115,7 @@ async def worker(stand_in_cluster: StandInCluster, tmp_path: Path, changed: Chan
     furnish(stand_in_cluster)
     stand_in_cluster.grant(*rules(changed.tree))
     async with started(stand_in_cluster, tmp_path, tree=changed.tree) as found:
-        found.port = (await found.logged("worker_listening"))["port"]
+        found.port = (await found.logged("server_listening"))["port"]
         await found.ready()
         yield found
 

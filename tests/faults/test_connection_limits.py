@@ -104,7 +104,7 @@ class TestHeads:
         assert reasons(logged, "request_refused") == ["request head too large"]
 
     @on_both_loops
-    async def test_a_certificate_that_is_not_allowed_is_a_strangers(self) -> None:
+    async def test_a_certificate_that_is_not_allowed_has_the_limits_of_unknown_peers(self) -> None:
         """S01: that its authority is believed does not suffice."""
         logged = Logged()
         async with (
@@ -117,7 +117,7 @@ class TestHeads:
         assert reasons(logged, "request_refused") == ["request head too large"]
 
     @on_both_loops
-    async def test_a_stranger_sends_no_more_lines_than_bytes_allow(self) -> None:
+    async def test_an_unknown_peer_sends_no_more_lines_than_bytes_allow(self) -> None:
         """S01: short lines cost most of all, and the parser takes as many as a front proxy may send."""
         logged = Logged()
         async with (
@@ -273,7 +273,7 @@ class TestKeptPlaces:
         assert reasons(logged, "request_refused") == ["too many requests under way"]
 
     @on_both_loops
-    async def test_strangers_do_not_take_the_places_of_the_verified(self) -> None:
+    async def test_unknown_peers_do_not_take_the_places_of_verified_ones(self) -> None:
         """S01: kube-apiserver comes from few addresses, with many connections."""
         logged, service = Logged(), Service()
         limits = Limits(connections=2, connections_per_peer=2, kept_for_probes=0, verified=VERIFIED)

@@ -1,7 +1,7 @@
 """Who sends a request: a user named by the front proxy, the user of a bearer token, or anonymous.
 
 An invalid credential is refused, never taken for anonymous. Identity headers
-on a connection without the front proxy's certificate are no credential at all, whoever sends them.
+on a connection without the front proxy's certificate are no credential at all.
 """
 
 import hashlib

@@ -38,7 +38,7 @@ Answer = TypeVar("Answer")
 
 
 class ReviewCache(SingleFlightCache[Key, Answer]):
-    """Answers to reviews of one kind; one review per key at a time, whoever asks.
+    """Answers to reviews of one kind; one review per key at a time.
 
     Args:
         clock: For the age of answers.

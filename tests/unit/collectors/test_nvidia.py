@@ -49,7 +49,7 @@ class TestHealthyCards:
             "unread": {},
         }
 
-    def test_the_first_line_says_who_speaks(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+    def test_the_first_line_names_the_manufacturer(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1))
         child = nvidia()
         line = child.line()
