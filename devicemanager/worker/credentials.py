@@ -153,7 +153,7 @@ class Kubeconfig(CredentialsSource):
         finally:
             await _PluginLoop.end_children()
         if _names_plugin(merged, loader.current_context) and not (configuration.api_key or configuration.cert_file):
-            # The package logs a plugin's failure and goes on without a credential; the plugin's message is in that log.
+            # The package logs a plugin's failure, with its message, and goes on without a credential.
             raise SettingsError(["its exec plugin gave no credential"])
         return configuration
 

@@ -145,8 +145,9 @@ class SingleFlightCache(Generic[K, V]):
         """A fresh kept answer, the flight under way, or a new one. Needs no task of the caller's.
 
         Args:
-            key: Whom or what the question is about.
-            fetch: Called within a deadline of its own, if no call for the key is in flight. Raises FetchError or DocumentError.
+            key: What is read.
+            fetch: Called, with a deadline of its own, if no call for the key is in flight. Raises FetchError or
+                DocumentError.
             deadline_s: Seconds from now that this caller waits; None for as long as it takes. With none left no
                 flight is begun.
             keep: Whether the answer of a flight that this call begins may be given to those who ask later.
