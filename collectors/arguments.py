@@ -52,7 +52,7 @@ def _assumption(written: str) -> tuple[int, str]:
 
 
 def _period_s(written: str) -> float:
-    """Any period above 0: benches and tests go far below what the settings of the device manager allow."""
+    """Any period above 0: benches and tests use shorter ones than the settings allow."""
     try:
         period_s = float(written)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The collector that all makers share, on top of a :class:`collectors.device.VendorLibrary`.
+"""The collector for all vendors, on top of a :class:`collectors.device.VendorLibrary`.
 
 Every figure is read on its own and is a value or a reason. Handles are looked up once and kept, because a lookup
 opens the device. A handle is dropped with the device that it led to and looked up again at the next tick, so that
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from collectors.codes import Fault
-from collectors.contract import DriverSuspectedError
+from collectors.contract import PossibleDriverError
 from collectors.device import Device, DeviceLostError, VendorLibrary
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading
@@ -25,7 +25,7 @@ _NO_FAULT: Final = frozenset({Reason.UNSUPPORTED, Reason.PARTITIONED, Reason.REP
 """Reasons for which a device in good health may have no figure at all."""
 
 _UNSUPPORTED: Final = {spec.name: Reason.UNSUPPORTED for spec in FIGURES if spec.share_of is None}
-"""For what a maker's library has no call for."""
+"""Figures for which the vendor's library has no call."""
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class LibraryCollector:
     """All devices that one vendor library counts: a :class:`collectors.contract.Collector`.
 
     Args:
-        library: The maker's part; not opened yet.
+        library: The vendor's calls, units and codes; not opened yet.
     """
 
     def __init__(self, library: VendorLibrary) -> None:
@@ -115,7 +115,7 @@ class LibraryCollector:
         """Find the device behind an index; its reading if it cannot be had.
 
         Raises:
-            DriverSuspectedError: Perhaps none can.
+            PossibleDriverError: Perhaps no device can be had.
         """
         try:
             device.handle = self._library.handle(device.index)
@@ -134,7 +134,7 @@ class LibraryCollector:
         what = "lost" if fault is Fault.LOST else "cannot be opened"
         reading = Reading.unreadable(device.identity, reason, f"{what}: {self._codes.named(code)}")
         if fault is Fault.DRIVER:
-            raise self._suspected(code, self._library.call_names.handle, reading)
+            raise self._possible_driver_error(code, self._library.call_names.handle, reading)
         return reading
 
     def _read(self, device: Device) -> Reading:
@@ -145,16 +145,16 @@ class LibraryCollector:
         return Reading(identity, figures, "; ".join(reasons) or None, health.unread)
 
     def _without_figures(self, device: Device, reading: Reading) -> Reading:
-        """A device that was asked for everything and gave no figure: because it has none, or by some fault.
+        """A device without any figure: it has none, or there is a fault.
 
         Raises:
-            DriverSuspectedError: By the driver's, as far as this device can tell.
+            PossibleDriverError: It may be the driver's.
         """
         ambiguous = None
         for asked, code in device.codes:
             fault = self._codes.fault(code)
             if fault is Fault.DRIVER:
-                raise self._suspected(code, f"card {device.index}: {asked}", reading)
+                raise self._possible_driver_error(code, f"card {device.index}: {asked}", reading)
             if fault is Fault.AMBIGUOUS:
                 ambiguous = code
         faults = set(reading.figures.reasons) - _NO_FAULT
@@ -172,10 +172,10 @@ class LibraryCollector:
         return replace(reading, unhealthy_reason=f"no figure can be read{why}")
 
     def _strike(self, device: Device, card: Card, code: int) -> Reading:
-        """A device that gives nothing but ambiguous codes, whether or not it says who it is: soon lost.
+        """A device that answers with ambiguous codes only, identified or not. It is lost after several ticks.
 
         Raises:
-            DriverSuspectedError: If all devices do so, it is the driver.
+            PossibleDriverError: If all devices do so, it is the driver's fault.
         """
         device.strikes += 1
         device.drop_handle()
@@ -184,9 +184,9 @@ class LibraryCollector:
         said = self._codes.named(code)
         reading = Reading.unreadable(card, reason, f"{'lost: ' if lost else ''}answers {said}")
         if self._count > 1:
-            raise DriverSuspectedError(CollectorState.FAILED, f"every card answers {said}", reading)
+            raise PossibleDriverError(CollectorState.FAILED, f"every card answers {said}", reading)
         return reading
 
-    def _suspected(self, code: int, call: str, reading: Reading) -> DriverSuspectedError:
+    def _possible_driver_error(self, code: int, call: str, reading: Reading) -> PossibleDriverError:
         failure = self._codes.failure(code, call)
-        return DriverSuspectedError(failure.state, failure.detail, reading)
+        return PossibleDriverError(failure.state, failure.detail, reading)

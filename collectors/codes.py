@@ -1,4 +1,4 @@
-"""What the error codes of a vendor library mean: one table per maker, read by what all makers share."""
+"""What the error codes of a vendor library mean: one table per vendor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Fault(Enum):
     PERMISSION = auto()
     """The figure exists, and we may not read it."""
     BUSY = auto()
-    """No value at the moment, which a card in good health may say for as long as it likes."""
+    """No value at the moment. A healthy card may answer so at any time."""
     TRANSIENT = auto()
     """The call failed, and the next one may not. Codes that a table does not name are of this kind."""
     DEGRADED = auto()
@@ -27,7 +27,7 @@ class Fault(Enum):
     DRIVER = auto()
     """The library or driver as a whole cannot be used, whichever card was asked."""
     AMBIGUOUS = auto()
-    """The library does not know: of a figure, of a card or of the driver, by how many say it and how often."""
+    """A fault of a figure, a card or the driver: that depends on how many answer so, and how often."""
 
 
 _REASONS: Final = {

@@ -1,8 +1,8 @@
-"""What a collector is: the seam between this project and one vendor library.
+"""The interface of a collector, which reads one vendor library.
 
 A collector runs only inside the process that ``collectors.process`` starts. It may block, crash or be killed at
-any moment; whoever started it copes. It imports its vendor library inside :meth:`Collector.open`, never at module
-level.
+any moment; the process that started it handles that. It imports its vendor library inside :meth:`Collector.open`,
+never at module level.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,11 +25,11 @@ EXIT_CODES: Final = {
 """How the collector process ends when the vendor library as a whole is unusable."""
 
 
-class DriverSuspectedError(CollectorError):
-    """A card gave no figure, in words that would fit a driver or library that went away as a whole.
+class PossibleDriverError(CollectorError):
+    """A card gave no figure, and the cause may be the driver or library as a whole.
 
-    One card cannot tell the two apart. The suspicion holds if every card that is read says the like and none gives
-    a figure; else the fault is the card's own.
+    One card cannot tell. It is the driver if every card that is read answers alike and none gives a figure;
+    otherwise the fault is the card's own.
 
     Attributes:
         reading: How the card is listed if the fault is its own.
@@ -70,17 +70,17 @@ class Collector(Protocol):
     def read(self, card: Card) -> Reading:
         """Touch one card and read every figure, each on its own: one failing call costs one figure.
 
-        A card that is gone is a reading too (``Reading.unreadable``).
+        A card that is gone gives a reading, too (``Reading.unreadable``).
 
         Raises:
-            devicemanager.errors.CollectorError: The driver as a whole went away, as far as this card can tell;
-                believed when no card of the sample gives a figure, whichever is asked first. Best a
-                :class:`DriverSuspectedError`, which says how the card is listed if it is not.
+            devicemanager.errors.CollectorError: The driver as a whole may be gone. Believed when no card of
+                the sample gives a figure, in any order of the cards. Preferably a :class:`PossibleDriverError`,
+                which carries the reading of the card otherwise.
         """
         ...
 
     def close(self) -> None:
-        """Give everything back. Called at most once, never after a hang."""
+        """Close the library. Called at most once, never after a hang."""
         ...
 
 
@@ -89,11 +89,11 @@ class PartitionCollector(Collector, Protocol):
     """A collector whose cards may be partitioned. Each partition is announced, and read with :meth:`read`."""
 
     def partitions(self, card: Card) -> Iterable[Card]:
-        """The partitions of a card that has just been read and said who it is: ``id`` and ``profile`` of each.
+        """The partitions of a card that was just read and identified: ``id`` and ``profile`` of each.
 
         May touch the card, which is still announced.
 
         Raises:
-            devicemanager.errors.CollectorError: They cannot be told now; those known stay listed, without figures.
+            devicemanager.errors.CollectorError: They cannot be listed now; those known stay, without figures.
         """
         ...

@@ -1,7 +1,7 @@
-"""One device of a vendor library: its handle, what is remembered of it, and the one place where it is asked.
+"""One device of a vendor library: its handle, what is remembered of it, and the calls to it.
 
-The same for every maker. What differs is a :class:`VendorLibrary`: its calls, units and codes. A call returns a
-value or a reason. Only a code that says that the device itself is gone is an exception.
+The same for every vendor; a :class:`VendorLibrary` supplies calls, units and codes. A call returns a value or a
+reason. Only a code for a device that is gone is an exception.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +29,10 @@ there is none yet. Names of the vendor's module are looked up only within, where
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the health checks of one device say.
+    """Results of the health checks of one device.
 
     Attributes:
-        faults: One line for each check that says that it is unhealthy.
+        faults: One line for each failed check.
         unread: Checks that could not be read: name of the check -> reason.
     """
 
@@ -42,7 +42,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class CallNames:
-    """What messages call the calls that are not about a figure."""
+    """Names of the calls that are not about a figure, for messages."""
 
     open: str
     count: str
@@ -50,9 +50,9 @@ class CallNames:
 
 
 class VendorLibrary(Protocol):
-    """What one maker's module supplies: its calls, units and codes.
+    """What a vendor's module supplies: calls, units and codes.
 
-    Every call may raise what the maker's binding raises; :meth:`code_of` tells its errors from others. A missing
+    Every call may raise what the vendor's binding raises; :meth:`code_of` tells its errors from others. A missing
     name (AttributeError) or argument (TypeError) of a binding of another release counts as not supported.
 
     Attributes:
@@ -88,7 +88,7 @@ class VendorLibrary(Protocol):
         ...
 
     def release(self, handle: Any) -> None:
-        """The handle is not used any more."""
+        """Release a handle that is not used any more."""
         ...
 
     def uuid(self, handle: Any) -> Any:
@@ -117,10 +117,10 @@ class VendorLibrary(Protocol):
 
 
 class DeviceLostError(Exception):
-    """A device answers nothing worth asking for any more, this tick.
+    """A device is lost: it is not read any further in this tick.
 
     Attributes:
-        code: The library's, that says so.
+        code: The library's code.
     """
 
     def __init__(self, code: int) -> None:
@@ -140,7 +140,7 @@ class Device:
         strikes: Ticks in a row with nothing but ambiguous codes.
         codes: What failed in this tick, the identity aside, in order: what was asked and the code.
         failures: Of the queries, in this tick and those before.
-        kept: The maker's own notes on this device; emptied as soon as it is, or may be, another one.
+        kept: What the vendor's module keeps about this device; emptied when it is, or may be, another one.
     """
 
     def __init__(self, index: int, library: VendorLibrary) -> None:
@@ -160,7 +160,7 @@ class Device:
         self.failures.begin()
 
     def drop_handle(self) -> None:
-        """The next tick looks the device up again, and whatever it finds says anew who it is."""
+        """Forget handle and identity; the next tick looks the device up again."""
         handle, self.handle = self.handle, None
         self.identity = Card(self.index)
         self._forget()
@@ -172,14 +172,14 @@ class Device:
                     raise
 
     def _forget(self) -> None:
-        """Believe nothing of what was learned by asking: this is, or may be, another device."""
+        """Forget what was learned from calls: this is, or may be, another device."""
         self.kept: dict[str, Any] = {}
         self._refused: dict[tuple[str, int], int] = {}  # a call -> the tick in which it is made again
         self._preferred: dict[str, int] = {}  # a query whose first call has answered -> its failures since
         self.failures.forget()
 
     def identify(self) -> Card:
-        """Who this handle leads to, as the library says in this tick.
+        """The identity of the device behind the handle, read in this tick.
 
         The UUID is read at every tick, because a library may lead a handle that was kept to another device. While
         it cannot be read, nothing that was read earlier is believed either.
@@ -231,7 +231,7 @@ class Device:
         return reason
 
     def excuse(self, name: str, reason: Reason) -> Reason:
-        """A query gave nothing for a reason that the maker knows better: it has not failed. Returns the reason."""
+        """Count a query without an answer as not failed, for this reason. Returns the reason."""
         self.failures.record(name, None)
         return reason
 

@@ -39,7 +39,7 @@ _CLOCK_REDUCTIONS: Final = (
 
 
 def collector() -> LibraryCollector:
-    """The collector of this maker, not opened yet."""
+    """The collector for NVIDIA cards, not opened yet."""
     return LibraryCollector(NvidiaLibrary())
 
 
@@ -70,7 +70,7 @@ class NvidiaLibrary:
         self._nvml.nvmlShutdown()
 
     def code_of(self, error: Exception) -> int | None:
-        """An error is never turned into text: for a code that the binding does not know, that calls the library."""
+        """The error is never turned into text: for an unknown code, that would call the library."""
         if isinstance(error, self._nvml.NVMLError):
             return int(error.value)
         # Raised for symbols that a library of another release lacks; older bindings do not know it.

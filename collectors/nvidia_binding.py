@@ -1,8 +1,8 @@
-"""Which Python module answers to the name ``pynvml``, whose it is, and what it lacks.
+"""Imports ``pynvml``, and tells which distribution it is from and what it lacks.
 
 The module that we are written for comes with ``nvidia-ml-py``. Another distribution, ``pynvml``, once brought a
 module of the same name, and a package wins over a module beside it. Older releases of either lack names that we
-use. Without those, figures come from older calls or are absent, so what was found is said when a process starts.
+use. Without those, figures come from older calls or are absent, so each process reports what it found.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Share of time in which any streaming multiprocessor was busy, from NVIDIA's GPU performance monitoring (GPM).
+"""Share of time in which any streaming multiprocessor was in use, from NVIDIA's GPU performance monitoring (GPM).
 
 Hopper and newer. The library computes the figure from two samples that must lie more than 100 ms apart. The earlier
 tick's sample serves as the first of the two, so nothing ever waits, and the figure is the average since then.

@@ -1,4 +1,4 @@
-"""Which accelerators are on the PCI bus, told from ``/sys`` alone.
+"""Which accelerators are on the PCI bus, from ``/sys`` alone.
 
 A hint that a manufacturer's collector should run, and the addresses for cards whose library cannot name them. It
 says nothing of their health. Reading needs no privilege.
@@ -40,7 +40,7 @@ class PciDevice:
 
     @property
     def passthrough(self) -> bool:
-        """Given away to a virtual machine: this host can read nothing of it."""
+        """Assigned to a virtual machine: this host cannot read it."""
         return self.driver == "vfio-pci"
 
     @property

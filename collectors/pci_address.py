@@ -1,4 +1,4 @@
-"""How a PCI address is spelled here, whichever way a library or the kernel spells it."""
+"""Normalises PCI addresses of libraries and the kernel."""
 
 import re
 from typing import Final

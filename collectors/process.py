@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 
 from collectors import registry, text
 from collectors.arguments import parser
-from collectors.contract import EXIT_CODES, Collector, DriverSuspectedError, PartitionCollector
+from collectors.contract import EXIT_CODES, Collector, PartitionCollector, PossibleDriverError
 from collectors.pacing import next_due_s
 from devicemanager import streams
 from devicemanager.errors import CollectorError, SettingsError, excerpt
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one collector until it fails or its reader goes away.
 
     Returns:
-        0 after ``--once`` or when nobody reads any more, 2 for usage, else one of
+        0 after ``--once`` or when the reader is gone, 2 for usage, else one of
         :data:`collectors.contract.EXIT_CODES`.
     """
     streams.open_missing()
@@ -107,12 +107,12 @@ def sample(collector: Collector, selection: Selection, emit: Emit) -> None:
     Raises:
         CollectorError: There is no card, or the driver as a whole went away. What was read until then is written.
     """
-    wall = datetime.now(UTC)  # no decision here: both clocks are told as they are
+    wall = datetime.now(UTC)  # no decision here: both clocks are reported as they are
     pending = encode(Begin(time.monotonic(), wall))
     try:
         cards = _counted(collector)
     except CollectorError:
-        emit(pending)  # also what is said of the library as a whole was found out at this moment, and ages from it
+        emit(pending)  # a failure of the library as a whole ages from this moment, too
         raise
 
     def announce(card: Card) -> None:
@@ -174,10 +174,10 @@ def _counted(collector: Collector) -> tuple[Card, ...]:
 
 
 def _read(collector: Collector, device: Card) -> tuple[Reading, CollectorError | None]:
-    """One device's reading, and what it suspects of the driver as a whole."""
+    """One device's reading, and the error if the driver as a whole may be at fault."""
     try:
         return collector.read(device), None
-    except DriverSuspectedError as error:
+    except PossibleDriverError as error:
         return error.reading, error
     except CollectorError as error:
         refused = error.state is CollectorState.NO_PERMISSION
@@ -190,7 +190,7 @@ def _read(collector: Collector, device: Card) -> tuple[Reading, CollectorError |
 
 
 def _partitions(collector: Collector, reading: Reading) -> tuple[Card, ...] | None:
-    """All partitions of a card that was just read; None if that cannot be told."""
+    """All partitions of a card that was just read; None if they cannot be listed."""
     card = reading.card
     failed = reading.unhealthy_reason is not None and not reading.answered
     if not isinstance(collector, PartitionCollector) or card.id is None or failed:
@@ -258,8 +258,8 @@ def _end_with_parent(channel: int, *, started_by_supervisor: bool) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     poll = select.poll()
     poll.register(channel, 0)
-    nobody_reads = any(events & select.POLLERR for _, events in poll.poll(0))
-    if os.getppid() != parent or nobody_reads:
+    reader_gone = any(events & select.POLLERR for _, events in poll.poll(0))
+    if os.getppid() != parent or reader_gone:
         _leave()
 
 

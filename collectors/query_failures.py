@@ -1,4 +1,4 @@
-"""Which queries of one device keep failing, and what that says of its health. The same for every maker."""
+"""Which queries of one device keep failing, and what that means for its health. The same for every vendor."""
 
 from typing import Final
 

@@ -30,7 +30,7 @@ _FAILURES: Final = (
 
 
 class ScenarioError(CollectorError):
-    """A scenario says what it should not.
+    """A scenario is not valid.
 
     Attributes:
         problems: One phrase each, every problem found, in the order of asking.
@@ -51,7 +51,7 @@ def read_scenario(path: Path, manufacturer: str) -> Scenario:
 
     Raises:
         CollectorError: The file cannot be read.
-        ScenarioError: It says something that it should not.
+        ScenarioError: It is not valid.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What simulated cards do, in values that a time can be asked of. Pure.
+"""The values of simulated cards as functions of time. Pure.
 
 Time is the machine's wall clock, so that a scenario goes on where it was when the collector process is started
 anew, and so that several nodes with the same file move together.
@@ -34,7 +34,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How busy a card is over time, in percent.
+    """The utilization of a card over time, in percent.
 
     Attributes:
         shape: ``constant`` (always ``high``), ``sine``, ``square``, ``sawtooth``.
@@ -49,7 +49,7 @@ class Load:
     period_s: float = 300.0
 
     def at(self, now_s: float, phase: float) -> float:
-        """Percent busy at this time; ``phase`` (0..1) sets cards apart so that they do not move in step."""
+        """Utilization in percent at this time; ``phase`` (0..1) keeps cards from moving in step."""
         turn = (now_s / self.period_s + phase) % 1.0
         match self.shape:
             case "constant":
@@ -66,7 +66,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a figure lies with nothing to do, and under full load."""
+    """A figure without load, and under full load."""
 
     idle: float
     full: float

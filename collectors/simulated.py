@@ -1,4 +1,4 @@
-"""Believable cards without hardware, for trying alerts, dashboards and this project itself.
+"""Simulated cards, for trying alerts, dashboards and this project without hardware.
 
 They are named as simulated wherever they appear: manufacturer ``simulated`` or ``simulated-<x>``, ids ``SIM-…``.
 What they do comes from a scenario (:mod:`collectors.scenario`) and the time alone, so that the same second always
@@ -100,7 +100,7 @@ class SimulatedCollector:
         """Nothing is held."""
 
     def _refresh(self) -> None:
-        """Follow the file, and fail as a whole while the scenario says so."""
+        """Read the file again if it has changed, and fail as a whole while the scenario says so."""
         if self._path is not None:
             try:
                 status = os.stat(self._path)

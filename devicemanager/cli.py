@@ -33,7 +33,7 @@ _EXTRAS: Final = {"kubernetes": "cli"}
 """Packages that are not in the extra of every command that may need them, and the extra they are in."""
 
 _LEFT_OVER_S: Final = 1
-"""For threads after everything has ended; one that hangs in a file system would keep the process for ever."""
+"""For threads at the end; one that hangs in a file system must not keep the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """What the ``devicemanager`` program does. Returns the exit code."""
+    """Run the ``devicemanager`` program. Returns the exit code."""
     streams.open_missing()
     streams.replace_what_cannot_be_encoded()
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -198,7 +198,7 @@ def _run(command: Command, settings: Settings) -> int:
 
 
 def _ignore_late_signals() -> None:
-    """Nothing is left that a signal could ask to end, or that could hang: none decides on the exit code any more.
+    """Ignore signals at the end of the program, so that they do not change its exit code.
 
     The interpreter takes its time to end where processors are scarce, and puts default actions back on the way.
     """
@@ -209,7 +209,7 @@ def _ignore_late_signals() -> None:
 
 @contextlib.contextmanager
 def _without_system_authorities() -> Iterator[None]:
-    """Spare what is imported the reading of every authority that the system trusts, 2 MiB and 60 ms of each start.
+    """Keep imported packages from loading the system's CAs, which costs 2 MiB and 60 ms at each start.
 
     aiohttp fills a context with them as it is imported. Nothing of ours asks through that one: each connection is
     given a context of its own, made later.

@@ -1,4 +1,4 @@
-"""The only place that reads clocks. Everything else is handed a ``Clock``, so that tests own time."""
+"""The only module that reads clocks. Everything else gets a ``Clock``, so that tests set the time."""
 
 import time
 from datetime import UTC, datetime

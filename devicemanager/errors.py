@@ -51,10 +51,10 @@ class SettingsError(DeviceManagerError):
 
 
 class CollectorError(DeviceManagerError):
-    """A vendor library, driver or collector as a whole is unusable. No card is to blame.
+    """A vendor library, driver or collector as a whole is unusable.
 
     Attributes:
-        state: The verdict that the snapshot will carry; never ``ok`` or ``starting``.
+        state: The collector's state in the snapshot; never ``ok`` or ``starting``.
         detail: One line for a person.
     """
 
@@ -69,11 +69,11 @@ class DocumentError(DeviceManagerError):
 
 
 class ExcessError(DocumentError):
-    """A document that holds more than any honest peer sends. Reading the next such one is not worth its cost."""
+    """A document that holds more than any proper peer sends."""
 
 
 class ContainerOutdatedError(DeviceManagerError):
-    """This container was made before what the program needs was there. The message says what, and what helps."""
+    """This container was created before what the program needs was there. The message says what, and what helps."""
 
 
 class FetchError(DeviceManagerError):
@@ -107,7 +107,7 @@ class FetchError(DeviceManagerError):
         self.lasting = lasting
 
     def again(self) -> Self:
-        """The same error for another task to raise: one object raised in many collects all their tracebacks."""
+        """A copy for another task to raise: one object raised in many would collect all their tracebacks."""
         return type(self)(
             self.state,
             self.message,
@@ -118,7 +118,7 @@ class FetchError(DeviceManagerError):
         )
 
     def says_missing(self, name: str) -> bool:
-        """Whether this is the API server's word that the object of this name does not exist.
+        """Whether the API server answered that the object of this name does not exist.
 
         A 404 alone does not say so: it also stands for a kind that is not served (yet, or any longer), and for
         whatever a proxy in between makes of a path.

@@ -1,7 +1,7 @@
 """The log: structured events, configured once per process.
 
 An event is a constant snake_case name of a fact, with its values as keys that carry units. ``docs/log-events.md``
-lists every one, and a test compares. Libraries that log in prose are heard through one event, ``library_message``.
+lists every one, and a test compares. Messages of libraries are the event ``library_message``.
 A log line never fails the code that wrote it, and tracebacks carry no values of variables: those may be secrets.
 """
 
@@ -73,7 +73,7 @@ def configure(log_format: LogFormat, log_level: LogLevel, stream: TextIO) -> Non
     )
     logging.captureWarnings(True)
     logging.root.handlers[:] = [_LibraryMessages()]
-    # What libraries say at debug and info is theirs to know; our own events say what matters there.
+    # Of libraries, only warnings and errors.
     logging.root.setLevel(max(level, logging.WARNING))
 
 
@@ -90,5 +90,5 @@ def _renderer(log_format: LogFormat, stream: TextIO) -> tuple[Processor, ...]:
 
 
 def _first_things_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Every line begins alike, so that a column of them can be read."""
+    """Put time, level and event first in every line."""
     return {"time": event.pop("time"), "level": event.pop("level"), "event": event.pop("event"), **event}

@@ -1,4 +1,4 @@
-"""The standard streams as they may be found: not there, full, given up by their reader, or in an old encoding."""
+"""The standard streams, which may be closed, full, without a reader, or in an old encoding."""
 
 import contextlib
 import io
@@ -51,12 +51,12 @@ def print_answer(text: str) -> None:
 
 
 def width() -> int | None:
-    """Columns of the terminal that shows the answer; None where it goes elsewhere, and may be as wide as it is."""
+    """Columns of the terminal; None if standard output is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def finish() -> None:
-    """Write what is left; what cannot be written is lost, and costs neither a traceback nor the exit code."""
+    """Flush at exit; a failure costs neither a traceback nor the exit code."""
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()

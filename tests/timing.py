@@ -10,10 +10,10 @@ from typing_extensions import override
 
 from devicemanager.clock import Clock
 
-PATIENCE_S: Final = 30.0
+DEADLINE_S: Final = 30.0
 """How long to wait for another task; on an idle machine it takes milliseconds."""
 
-PROCESS_PATIENCE_S: Final = 60.0
+PROCESS_DEADLINE_S: Final = 60.0
 """How long to wait for another process, which may be starting."""
 
 START: Final = datetime(2026, 8, 12, 9, 15, 5, tzinfo=UTC)
@@ -54,7 +54,7 @@ class LoopClock(Clock):
         return asyncio.get_running_loop().time()
 
 
-async def until(condition: Callable[[], object], what: str = "", deadline_s: float = PATIENCE_S) -> None:
+async def until(condition: Callable[[], object], what: str = "", deadline_s: float = DEADLINE_S) -> None:
     """Let other tasks run until something is so.
 
     Raises:
@@ -68,7 +68,7 @@ async def until(condition: Callable[[], object], what: str = "", deadline_s: flo
         raise TimeoutError(f"not within {deadline_s:g} s: {what or condition}") from None
 
 
-def wait_until(look: Callable[[], T | None], what: str, deadline_s: float = PROCESS_PATIENCE_S) -> T:
+def wait_until(look: Callable[[], T | None], what: str, deadline_s: float = PROCESS_DEADLINE_S) -> T:
     """Wait for another process: look until there is something true, and return it.
 
     Raises:

@@ -27,7 +27,7 @@ from devicemanager.tls.identity import ServerIdentity
 from devicemanager.tls.material import Pair, TrustedCAs, client_context
 
 SERVER_NAMES = ("device-manager.test", "127.0.0.1", "::1")
-PATIENCE_S = 10.0
+DEADLINE_S = 10.0
 """Longer than anything here takes on a busy machine; reached only when something is broken."""
 
 
@@ -189,7 +189,7 @@ class Peer:
         self.writer.write("\r\n".join(lines).encode())
 
     async def answer(self) -> Answer:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = {name: value for name, _, value in (line.partition(": ") for line in head[1:-2])}
             body = await self.reader.readexactly(int(headers.get("Content-Length", "0")))
@@ -197,7 +197,7 @@ class Peer:
 
     async def closed(self) -> bytes:
         """Wait until the server has closed; what came before."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             try:
                 return await self.reader.read()
             except (ConnectionError, ssl.SSLError):
@@ -208,7 +208,7 @@ class Peer:
 async def connected(address: tuple[str, int], context: ssl.SSLContext | None) -> AsyncIterator[Peer]:
     """A connection, over TLS unless ``context`` is None."""
     name = None if context is None else SERVER_NAMES[0]
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname=name)
     try:
         yield Peer(reader, writer)
@@ -235,7 +235,7 @@ def blocking_get(
         OSError: The server refused.
     """
     with (
-        socket.create_connection(address, timeout=PATIENCE_S) as raw,
+        socket.create_connection(address, timeout=DEADLINE_S) as raw,
         context.wrap_socket(raw, server_hostname=SERVER_NAMES[0], session=session) as wrapped,
     ):
         wrapped.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")

@@ -1,4 +1,4 @@
-"""What is known of one node's accelerators: readings, why a figure is absent, and the collector's verdict."""
+"""What is known of one node's accelerators: readings, why a figure is absent, and the collector's state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from devicemanager.model.reasons import Reason as Reason
 
 
 class CollectorState(StrEnum):
-    """What can be said of a vendor library as a whole. Closed, as :class:`Reason` is."""
+    """The state of a vendor library as a whole. Closed, as :class:`Reason` is."""
 
     OK = "ok"
     STARTING = "starting"
@@ -87,7 +87,7 @@ def _unquoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Who a device is: a card, or a partition of one.
+    """The identity of a device: a card, or a partition of one.
 
     Attributes:
         index: The library's enumeration order, from 0; of a partition, its card's. An order, never an identity.
@@ -108,7 +108,7 @@ class Card:
 
     @property
     def key(self) -> DeviceKey:
-        """What this device is addressed by, as far as it is known."""
+        """The key of this device, as far as it is identified."""
         return DeviceKey(index=self.index) if self.id is None else DeviceKey(id=self.id, parent=self.parent)
 
 
@@ -143,7 +143,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
-    """The verdict on a collector.
+    """The status of a collector.
 
     Attributes:
         state: One of the closed vocabulary.
@@ -162,7 +162,7 @@ class CollectorStatus:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One successful round over all cards of one manufacturer.
+    """One successful tick over all cards of one manufacturer.
 
     Attributes:
         taken_at: Wall-clock time of the moment at which the collector process began to read, aware UTC.
@@ -179,7 +179,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the device manager knows at this moment: the last good sample, if any, and the verdict.
+    """What the device manager knows at this moment: the last good sample, if any, and the collector's status.
 
     Attributes:
         manufacturer: The name users know (``nvidia``).

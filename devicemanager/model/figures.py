@@ -75,14 +75,14 @@ CAPACITY: Final = Quantity(
 PERCENTAGE: Final = Quantity(unit="%", highest=100, wire_unit="%", base_divisor=100, cell_unit="%")
 TEMPERATURE: Final = Quantity(
     unit="°C",
-    highest=150,  # silicon shuts down well before; a library that answers in hundredths shows itself here
+    highest=150,  # chips shut down well before; this finds a library that answers in hundredths
     wire_unit="°C",
     cell_unit="C",
 )
 """The wire has no sign, and no running card is below freezing."""
 POWER: Final = Quantity(
     unit="mW",
-    highest=10_000_000,  # boards draw up to about 3 kW; milliwatts taken for watts show themselves here
+    highest=10_000_000,  # boards draw up to about 3 kW; this finds milliwatts taken for watts
     wire_unit="W",
     wire_divisor=1000,
     base_divisor=1000,
@@ -92,10 +92,10 @@ NAMES: Final = Quantity(unit="names", highest=32, wire_unit="names", names=True)
 
 
 class Scope(StrEnum):
-    """Whose a figure is when a device is divided among tenants."""
+    """What a figure belongs to when a device is divided among tenants."""
 
     BOARD = "board"
-    """The whole board's, whoever asks: temperature, power."""
+    """The whole board's: temperature, power."""
     SHARE = "share"
     """Of a share or a partition only what was measured of itself; the card's holds other tenants' too."""
 
@@ -313,7 +313,7 @@ class Figures:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why those are absent that are, one for each, apart from those that are computed from others."""
+        """The reason of each absent figure, without those that are computed from others."""
         pairs = zip(FIGURES, self.values, strict=True)
         return tuple(value for spec, value in pairs if spec.share_of is None and isinstance(value, Reason))
 

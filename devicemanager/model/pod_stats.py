@@ -1,4 +1,4 @@
-"""One pod as its node's kubelet measures it: blocks as they were sent, before any rule has judged them.
+"""One pod's entry in a kubelet's summary: blocks as they were sent, not yet checked.
 
 Integers here may still be negative or too large; ``rules.kubelet`` turns them into figures or reasons.
 """
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class ContainerState(StrEnum):
-    """What a pod's status says of one of its containers."""
+    """The state of a container in its pod's status."""
 
     RUNNING = "running"
     WAITING = "waiting"

@@ -1,4 +1,4 @@
-"""What one workload uses at one moment, and what was asked to find out."""
+"""What one workload uses at one moment, and the sources that were asked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class SourceReport:
 
 @dataclass(frozen=True, slots=True)
 class PodUsage:
-    """What a kubelet, or metrics.k8s.io, says of one pod. Figures are exact integers or absent with a reason.
+    """The usage of one pod from a kubelet or metrics.k8s.io. Figures are exact integers or absent with a reason.
 
     Attributes:
         cpu_nanocores: CPU in use, in billionths of a core.
@@ -105,23 +105,23 @@ class SliceUsage:
     container: str
     card_id: str
     memory_used_mib: Figure
-    cores_percent: Figure
+    utilization_percent: Figure
     partition_id: str | None = None
     memory_total_mib: Figure = Reason.NOT_REPORTED
 
 
 @dataclass(frozen=True, slots=True)
 class SliceDevice:
-    """One card whose processes were asked for: a container without a record on it holds a measured nothing.
+    """One card whose processes were listed: a container without a record on it uses a measured 0.
 
     Attributes:
         memory_reason: Why no record of this card carries memory; None when memory was answered.
-        cores_reason: The same for compute.
+        utilization_reason: The same for compute.
     """
 
     card_id: str
     memory_reason: Reason | None = None
-    cores_reason: Reason | None = None
+    utilization_reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class PeerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SourceFailure:
-    """A source that was asked, or could not be, and has nothing to give.
+    """A source that failed, or could not be asked.
 
     Attributes:
         state: Never ``ok``.

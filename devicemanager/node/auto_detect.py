@@ -16,13 +16,13 @@ from devicemanager.node.supervisor import Supervisor
 from devicemanager.rules.duration import format_duration
 
 DETECT_EVERY_S: Final = 30.0
-"""Cards come with a driver, a reboot or a hot plug; whoever waits for one waits for minutes."""
+"""Cards appear with a driver, a reboot or a hot plug, so minutes count little."""
 
 _BUS_DEADLINE_S: Final = 5.0
 
 
 class AutoDetectSupervisor:
-    """A supervisor of whichever manufacturer has a card first."""
+    """Supervises the first manufacturer that has a card on the bus."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class AutoDetectSupervisor:
         Args:
             find: The manufacturer on the bus, None for none. Blocks; raises SettingsError where it cannot choose.
             supervise: Makes the supervisor of one manufacturer, for the same store.
-            store: Told what is found.
-            clock: Says when.
+            store: Where the manufacturer and the state are put.
+            clock: For the time of a state.
             log: For changes of the state.
             every_s: Between two readings of the bus.
         """

@@ -1,6 +1,6 @@
-"""One collector process: started, listened to, killed. It knows nothing of samples or cards.
+"""One collector process: starts it, reads its lines, kills it. Knows nothing of samples or cards.
 
-Vendor code runs in there, so nothing it does may block, fill or end this process: lines and standard error are
+Vendor code runs in it, and must not block this process, exhaust its memory or end it: lines and standard error are
 bounded, each wait has a deadline, and a process stuck in the kernel, which even SIGKILL does not end, is never
 waited for.
 """
@@ -21,7 +21,7 @@ from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, Line, decode
 
 _STDERR_TAIL_BYTES: Final = 4096
 _EXIT_WAIT_S: Final = 1.0
-"""Between the end of its pipe and the end of a process lies its own clean-up, which is not worth more."""
+"""For the clean-up of a process that has closed its pipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolError:
-    """What came is no line of the protocol."""
+    """The process wrote something that is no line of the protocol."""
 
     fault: str
 
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The process wrote its last line.
+    """The process has closed its pipe, or ended.
 
     Attributes:
-        code: Its exit code, negative for a signal; None if it closed its pipe and lives on.
+        code: Its exit code, negative for a signal; None if it closed its pipe and is still running.
         stderr_tail: The last line it wrote to standard error, or nothing.
     """
 
@@ -142,7 +142,7 @@ class Child:
         return ProtocolError(f"half a line, then {ended.detail}") if self._lines.half_line else ended
 
     async def wait(self, deadline_s: float) -> bool:
-        """Wait for the end of the process, at most ``deadline_s`` seconds; says whether it came."""
+        """Wait at most ``deadline_s`` seconds for the process to end; returns whether it has."""
         try:
             async with asyncio.timeout(deadline_s):
                 await self._watch.over.wait()
@@ -157,13 +157,13 @@ class Child:
             self._transport.kill()
 
     def abandon(self) -> None:
-        """Let go of a process that does not end: give back what it holds here."""
+        """Release the descriptors of a process that does not end."""
         self._watch.stop_listening()
         self._transport.close()
 
 
 class _Watch(asyncio.SubprocessProtocol):
-    """Hears what a process writes to standard error, and its end."""
+    """Receives standard error and the end of a process."""
 
     def __init__(self, lines: LinePipe) -> None:
         self.over = asyncio.Event()
@@ -200,19 +200,19 @@ class _Watch(asyncio.SubprocessProtocol):
         return next((excerpt(line) for line in reversed(lines) if line.strip()), "")
 
     def when_over(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called once when all is over, which may be already."""
+        """Call ``call`` once when the process is over, at once if it is already."""
         self._on_over = call
         if self.over.is_set():
             call()
 
     def stop_listening(self) -> None:
-        """Close the pipe of lines, and do not wait for the end of what others may still write."""
+        """Close the pipe of lines, also if a child of the process holds its other end open."""
         self._lines.close()
         self._listening = False
         self._settle()
 
     def _settle(self) -> None:
-        """All is over when the process has ended and what it wrote was heard."""
+        """Finish once the process has ended and its standard error was read."""
         if not self._exited or self._listening or self.over.is_set():
             return
         self.over.set()

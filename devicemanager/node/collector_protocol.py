@@ -13,15 +13,15 @@ from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, He
 
 
 class CollectorProtocol:
-    """What one process has said so far."""
+    """The state of the protocol with one process."""
 
     def __init__(self, manufacturer: str, selection: Selection, started_s: float) -> None:
         """Expect a ``hello``.
 
         Args:
-            manufacturer: The only one that the process may speak for.
-            selection: Which devices it was told to touch.
-            started_s: Monotonic time before which the process cannot have said or read anything.
+            manufacturer: The only one that the process may report.
+            selection: Which devices it may touch.
+            started_s: Monotonic time before which the process cannot have read anything.
         """
         self._manufacturer = manufacturer
         self.selection = selection
@@ -39,9 +39,11 @@ class CollectorProtocol:
         """Whether a device is being read of which this process has no figure yet."""
         return self.announced is not None and self.announced.key not in self._opened
 
-    def deadline_s(self, deadlines: Deadlines, in_vain_s: float = 0.0) -> float:
-        """How long the next line may take; ``in_vain_s`` as of :meth:`Deadlines.first_touch_deadline_s`."""
-        return deadlines.first_touch_deadline_s(in_vain_s) if self.first_touch else deadlines.deadline_s(self.phase)
+    def deadline_s(self, deadlines: Deadlines, unanswered_s: float = 0.0) -> float:
+        """How long the next line may take; ``unanswered_s`` as of :meth:`Deadlines.first_touch_deadline_s`."""
+        return (
+            deadlines.first_touch_deadline_s(unanswered_s) if self.first_touch else deadlines.deadline_s(self.phase)
+        )
 
     def accept(self, line: Line, now_s: float) -> None:
         """Take the next line.
@@ -51,7 +53,7 @@ class CollectorProtocol:
             now_s: Monotonic time, which all processes of the machine share.
 
         Raises:
-            DocumentError: It is out of order, or not about what it should be about.
+            DocumentError: It is out of order, or about another device than announced.
         """
         match line:
             case Hello(manufacturer=manufacturer) if not self._greeted:
@@ -72,7 +74,7 @@ class CollectorProtocol:
                 raise DocumentError(f"the collector says {type(line).__name__.lower()} while {self.phase}")
 
     def _begin(self, began_s: float, now_s: float) -> None:
-        """A moment that cannot be would make figures younger than they are, or older than their process."""
+        """Begin a sample. A time before the process or in the future would make the age of its figures wrong."""
         if not self._began_s <= began_s <= now_s:
             raise DocumentError("the collector says that a sample began before its process, or is still to begin")
         self._began_s = began_s
@@ -93,7 +95,7 @@ class CollectorProtocol:
     def _read(self, line: Read, announced: Card) -> None:
         self.announced = None
         self.phase = Phase.COUNTING
-        if line.reading.answered:  # what says who it is when it is read need not do so when it is announced
+        if line.reading.answered:  # the id may become known only when the device is read
             self._opened |= {announced.key, line.reading.card.key}
         if announced.parent is None:
             self._partitions = line.partitions or ()
@@ -103,7 +105,7 @@ class CollectorProtocol:
 
 
 def _is_same(read: Card, announced: Card) -> bool:
-    """Whether what was read can be what was announced: of a card, only its index is known before it is read."""
+    """Whether the device read is the one announced. A card may be announced by its index alone."""
     if announced.parent is not None:
         return read.key == announced.key
     return read.parent is None and read.index == announced.index

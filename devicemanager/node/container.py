@@ -1,7 +1,7 @@
-"""Ends the program where only a new container can help: this one was made before the driver was loaded.
+"""Ends the program if its container was created before the driver was loaded: only a new one can help.
 
-Libraries and device files come into a container when it is made, by a hook of its runtime. One that was made too
-early never gets them, however long it waits; the kubelet makes a new one when the program ends.
+The runtime mounts libraries and device files when it creates a container. One that was created too early never
+gets them; the kubelet creates a new one when the program ends.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _FILES_DEADLINE_S: Final = 2.0
 
 
 class ContainerWatch:
-    """Watches for a driver that came after the container, until there is a sample."""
+    """Watches for a driver that was loaded after the container was created, until there is a sample."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class ContainerWatch:
         lacking_for_s: float | None = None,
         look_every_s: float | None = None,
     ) -> None:
-        """Prepare; nothing is looked at before :meth:`run`.
+        """Prepare; nothing is read before :meth:`run`.
 
         Args:
-            store: Says whose cards are read, whether there was a sample, and the collector's state.
+            store: For the manufacturer, the sample and the collector's state.
             files: What the container sees of a manufacturer's driver, None if nothing is known of it. Blocks.
-            clock: Says how long something is lacking.
+            clock: Measures how long something is lacking.
             lacking_for_s: How long without a break until the program ends; None is :data:`LACKING_FOR_S`.
             look_every_s: Between two looks; None is :data:`LOOK_EVERY_S`.
         """
@@ -59,7 +59,7 @@ class ContainerWatch:
         while True:
             await asyncio.sleep(self._look_every_s)  # first, because most containers have a sample by then
             if self._store.snapshot.sample is not None:
-                await asyncio.get_running_loop().create_future()  # what worked once was there from the beginning
+                await asyncio.get_running_loop().create_future()  # libraries and device files are there
             driver = await self._seen(self._store.snapshot.manufacturer)
             snapshot = self._store.snapshot
             what = lacking(snapshot.collector.state, driver, ever_sampled=snapshot.sample is not None)

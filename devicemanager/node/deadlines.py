@@ -11,22 +11,21 @@ FIRST_TOUCH_S: Final = 10.0
 """For the first figure of a card in a process. Where nothing keeps the driver loaded, that touch loads it and wakes
 the card up, once per process; 2.5 s a card was seen."""
 
-IN_VAIN_FIRST_TOUCHES: Final = 2
-"""So many first touches of a tick may end in nothing after their whole time; the others get a card's usual time."""
+UNANSWERED_FIRST_TOUCHES: Final = 2
+"""First touches of a tick that may time out after their whole time; further ones get a card's usual time."""
 
 
 def card_deadline_s(period_s: float) -> float:
-    """How long one card may take to be read, unless someone says otherwise: half the period, 0.5 s to 2 s.
+    """The default deadline for reading one card: half the period, 0.5 s to 2 s.
 
-    Healthy drivers answer in milliseconds, degraded ones were seen to take 1.9 s, and stuck ones take for ever; a
-    card that is given up within half a period leaves the other half for starting anew and reading the others in the
-    same tick. Below half a second a busy machine alone would make cards look stuck.
+    Healthy drivers answer in milliseconds, degraded ones were seen to take 1.9 s. Half a period is left for a new
+    process to read the other cards in the same tick. Below half a second, load on the machine alone would time out.
     """
     return min(LONGEST_CARD_DEADLINE_S, max(SHORTEST_CARD_DEADLINE_S, period_s / 2))
 
 
 class Phase(StrEnum):
-    """What a process is doing, named as a person would say it."""
+    """What a process is doing, as messages say it."""
 
     OPENING = "opening the library"
     RESTING = "resting between samples"
@@ -60,14 +59,14 @@ class Deadlines:
             case Phase.COUNTING | Phase.READING:
                 return self.card_s
 
-    def first_touch_deadline_s(self, in_vain_s: float) -> float:
+    def first_touch_deadline_s(self, unanswered_s: float) -> float:
         """How long the first figure of a card may take in a process.
 
-        Time that ends in a figure is not limited in sum: a driver may wake every card slowly. Time that ends in
-        nothing is, or sixteen cards that never answer would hold up the first sample for minutes.
+        Only time that ends without an answer is limited in sum: a driver may wake up every card slowly, but sixteen
+        cards that never answer must not delay the first sample by minutes.
 
         Args:
-            in_vain_s: How long first touches of this tick have waited for nothing so far.
+            unanswered_s: How long first touches of this tick have waited without an answer so far.
         """
         longest_s = min(self.first_touch_s, self.open_s)
-        return max(self.card_s, min(longest_s, IN_VAIN_FIRST_TOUCHES * longest_s - in_vain_s))
+        return max(self.card_s, min(longest_s, UNANSWERED_FIRST_TOUCHES * longest_s - unanswered_s))

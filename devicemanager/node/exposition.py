@@ -1,7 +1,7 @@
 """The snapshot as Prometheus text.
 
 Base units, no figure for what was not measured: an absent figure has no series. The text of a snapshot is rendered
-once and kept until the snapshot changes; what changes by itself, the age of the sample, is rendered for each scrape
+once and kept until the snapshot changes; the age of the sample is rendered for each scrape
 and appended. ``docs/metrics.md`` explains every metric.
 """
 
@@ -47,7 +47,7 @@ class Exposition:
         return self._of_snapshot() + _text(self._live())
 
     def _of_snapshot(self) -> bytes:
-        # The version is taken first: a snapshot swapped in between is then rendered again, never missed.
+        # The version is read first, so a snapshot that is replaced meanwhile is rendered again.
         version = self._store.version
         if self._rendered is None or self._rendered[0] != version:
             self._rendered = (version, _text(_families(self._store.snapshot)))
@@ -72,7 +72,7 @@ class Exposition:
 
 
 class _Families(Collector):
-    """Hands ready families to the registry, which renders them."""
+    """Adapts finished families to a registry, which renders them."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -173,7 +173,7 @@ def _labels(manufacturer: str, reading: Reading) -> list[str]:
 
 
 def _ratio(figures: Figures, part: str, whole: str) -> float | Reason:
-    """Of the exact figures, not of whole percent."""
+    """The quotient of two figures, not of rounded ones."""
     used, total = figures.number(part), figures.number(whole)
     if isinstance(used, Reason) or isinstance(total, Reason) or total == 0:
         return Reason.INVALID_DATA

@@ -1,4 +1,4 @@
-"""How a collector process is started: for which devices, within which deadlines, and how many may be stuck.
+"""Starts collector processes, and limits how many may be stuck.
 
 A process that is stuck in the kernel outlives SIGKILL, so killed ones are counted: past a limit, none is started.
 """
@@ -12,10 +12,10 @@ from devicemanager.node.deadlines import Deadlines
 from devicemanager.rules.selection import Selection
 
 STUCK_LIMIT: Final = 8
-"""Killed processes that have not ended. Each holds about 12 MiB; with eight of them the driver is beyond help."""
+"""Killed processes that have not ended. Each holds about 12 MiB."""
 
-_PARTING_S: Final = 0.3
-"""What killed processes get to end in when this program ends; a stuck one would take any time."""
+_EXIT_WAIT_S: Final = 0.3
+"""How long this program waits at its end for killed processes; a stuck one never ends."""
 
 
 class Launcher:
@@ -25,7 +25,7 @@ class Launcher:
         """Start nothing yet.
 
         Args:
-            manufacturer: The only one that a process may speak for.
+            manufacturer: The only one that a process may report.
             command: Program and arguments; which cards to read, how often and whereto is added.
             deadlines: How long each line may take.
         """
@@ -37,7 +37,7 @@ class Launcher:
 
     @property
     def exhausted(self) -> bool:
-        """Whether so many killed processes live on that no more may be started."""
+        """Whether too many killed processes are still running to start another."""
         return len(self._killed) >= STUCK_LIMIT
 
     async def start(self, selection: Selection) -> Child:
@@ -60,12 +60,12 @@ class Launcher:
         child.kill()
 
     async def end(self) -> None:
-        """Kill all and let go of them, in well below a second."""
+        """Kill all processes and release them, in well below a second."""
         for child in tuple(self._alive):
             self.kill(child)
         leaving = tuple(self._killed)
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + _PARTING_S
+        deadline_s = loop.time() + _EXIT_WAIT_S
         for child in leaving:
             await child.wait(deadline_s - loop.time())
         for child in leaving:

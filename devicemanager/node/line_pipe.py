@@ -1,7 +1,7 @@
 """The reading end of a collector's pipe: whole lines, in bounded memory.
 
-A sample of eight cards is seventeen lines that mostly arrive together; those that are there already are handed out
-without a timer or a turn of the loop, which is a quarter of what a sample costs this process.
+The lines of a sample mostly arrive together. Those that are there are returned without a timer or a turn of the
+loop, which saves a quarter of the cost of a sample in this process.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class LinePipe(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.overlong = False
-        """Whether a line is longer than may be; no more is read then."""
+        """Whether a line is too long; no more is read then."""
         self.ended = False
         """Whether the other end is closed, or this one."""
         self._lines: deque[bytes] = deque()
@@ -64,10 +64,10 @@ class LinePipe(asyncio.Protocol):
         return line
 
     async def _line_or_end_within(self, deadline_s: float) -> None:
-        """Wait, and for as long again as this process was held up itself, at most twice the deadline in all.
+        """Wait for the deadline, and as long again as this process itself was delayed, at most twice the deadline.
 
-        A process that was stopped, or short of processor time, finds the deadline past before it has looked at the
-        pipe, where the line may have been in time.
+        A process that was stopped or short of CPU time sees the deadline pass before it has read the pipe.
+        The line may have arrived in time.
         """
         loop = asyncio.get_running_loop()
         due_s = loop.time() + deadline_s

@@ -1,10 +1,10 @@
-"""Devices that did not answer: left out of the common sample and probed alone, ever less often. Pure.
+"""Devices that did not answer: skipped by the common sample and probed alone, less and less often. Pure.
 
-A device that answers alone is readmitted on probation, because some hang only beside others. Until it has answered
-beside them for a few samples, a further failure counts on from the last one.
+A device that answers a probe is readmitted on probation, because some hang only when others are read, too. Until it
+has answered for a few common samples, a further failure adds to those before.
 
-An entry is for a device, not for an index. Only while a card is not identified is it known by its index alone, and
-where an index comes to mean another card, nothing is skipped because of it.
+An entry is for a device, not for an index. A card is known by its index alone only until it is identified. If an
+index comes to mean another card, that card is not skipped.
 """
 
 import math
@@ -53,13 +53,13 @@ class QuarantinedDevice:
 
     @property
     def log_keys(self) -> dict[str, object]:
-        """What a line of the log calls it by."""
+        """Keys that name it in the log."""
         parent = {} if self.card.parent is None else {"parent": self.card.parent}
         return {"index": self.card.index, "id": self.card.id, **parent}
 
     @property
     def assumed(self) -> dict[int, str]:
-        """Index -> id that has to be assumed to find this device before its card was read."""
+        """Index -> id to assume, to find this device before its card was read."""
         card_id = self.card.parent or self.card.id
         return {self.card.index: card_id} if self.located and card_id is not None else {}
 
@@ -79,8 +79,8 @@ class Quarantine:
     def __bool__(self) -> bool:
         return bool(self._devices)
 
-    def blame(self, card: Card, reason: Reason, fault: str, now_s: float) -> QuarantinedDevice:
-        """A device did not answer. Its entry, in which ``failures`` is 1 if that is news."""
+    def record_failure(self, card: Card, reason: Reason, fault: str, now_s: float) -> QuarantinedDevice:
+        """Record that a device did not answer. Returns its entry; ``failures`` is 1 for a new one."""
         known = self._find(card)
         failures = 1
         if known is not None:
@@ -88,19 +88,19 @@ class Quarantine:
             del self._devices[known.card.key]
             card = card if card.id is not None else known.card
         elif card.parent is None:
-            self._doubt(card, now_s)
+            self._check_index(card, now_s)
         retry_at_s = now_s + backoff.delay_s(failures, self._period_s, readable=False)
         device = QuarantinedDevice(card, reason, fault, failures, now_s, retry_at_s)
         self._put(device)
         return device
 
     def postpone(self, device: QuarantinedDevice, now_s: float) -> None:
-        """It could not be probed, which says nothing about the device."""
+        """Put off a probe that could not be made; it does not count as a failure."""
         delay_s = backoff.delay_s(device.failures, self._period_s, readable=False)
         device.retry_at_s = now_s + max(delay_s, min(self._period_s, backoff.LONGEST_S))
 
     def probed(self, device: QuarantinedDevice, card: Card | None) -> bool:
-        """A probe of a device came to its end; says whether the device answered.
+        """Record the end of a probe. Returns whether the device answered.
 
         Args:
             device: What was to be read.
@@ -120,7 +120,7 @@ class Quarantine:
         return True
 
     def answered(self, cards: Iterable[Card]) -> tuple[QuarantinedDevice, ...]:
-        """These devices were read with the others; returns those that have recovered by that."""
+        """Record devices read by the common sample. Returns those that have recovered."""
         recovered = []
         for card in cards if self._devices else ():
             device = self._find(card)
@@ -139,9 +139,9 @@ class Quarantine:
         return tuple(recovered)
 
     def renumbered(self, before_s: float = math.inf) -> None:
-        """Indexes mean other cards than they did before this moment.
+        """Indexes mean other cards than before this moment.
 
-        A card known by its index alone is released, to be read with the others; where the others are is not known.
+        A card known by its index alone is released; where the others are is not known.
         """
         for device in tuple(self._devices.values()):
             if device.failed_at_s < before_s:
@@ -153,9 +153,9 @@ class Quarantine:
 
     @property
     def readings(self) -> tuple[Reading, ...]:
-        """How they are listed in a sample in which they were not read: cards that are located, and partitions.
+        """How they are listed in a sample that does not read them: located cards, and partitions.
 
-        One that has just answered alone is among them: the process that still skips it goes on for another sample.
+        This includes one that has just answered a probe: the running process skips it for another sample.
         """
         return tuple(device.reading for device in self._ordered if device.located or device.card.parent is not None)
 
@@ -182,7 +182,7 @@ class Quarantine:
 
     @property
     def full(self) -> bool:
-        """Whether no more can be taken: more than any node has."""
+        """Whether it holds more than any node has."""
         return len(self._devices) >= CARDS_LIMIT
 
     @property
@@ -203,22 +203,22 @@ class Quarantine:
         return found
 
     def _at(self, index: int) -> QuarantinedDevice | None:
-        """The card that was last met at an index."""
+        """The card last seen at an index."""
         return next((d for d in self._devices.values() if d.card.parent is None and self._is_at(d, index)), None)
 
     @staticmethod
     def _is_at(device: QuarantinedDevice, index: int) -> bool:
         return device.located and device.card.index == index
 
-    def _doubt(self, card: Card, now_s: float) -> None:
-        """A card was met that may be one of those in quarantine, at another index than before."""
+    def _check_index(self, card: Card, now_s: float) -> None:
+        """A new failing card may be one of those in quarantine at another index."""
         there = self._at(card.index)
         if there is not None:
             self._displace(there)
         if card.id is None:
             for device in self._devices.values():
                 if device.card.id is not None and device.card.parent is None:
-                    device.retry_at_s = min(device.retry_at_s, now_s)  # a probe shows who is at its index now
+                    device.retry_at_s = min(device.retry_at_s, now_s)  # a probe shows which card is at its index
 
     def _displace(self, device: QuarantinedDevice) -> None:
         if device.card.id is None:
@@ -233,7 +233,7 @@ class Quarantine:
             self._put(device)
 
     def _put(self, device: QuarantinedDevice) -> None:
-        if device.card.parent is None:  # a card that was met at this index and is not identified is this one
+        if device.card.parent is None:  # an unidentified entry at this index is this card
             self._devices.pop(DeviceKey(index=device.card.index), None)
         self._devices[device.card.key] = device
 

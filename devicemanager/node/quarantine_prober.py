@@ -1,6 +1,6 @@
-"""Probes quarantined devices: one at a time, each alone in a process of its own, ever less often.
+"""Probes quarantined devices: one at a time, each in a process of its own, less and less often.
 
-A device is not probed while the process that it made hang is still there: one stuck process a device is enough.
+A device is not probed while a process is stuck on it: one stuck process per device is enough.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class QuarantineProber:
         self._add(child, card, Reason.TRANSIENT_DRIVER_ERROR, fault)
 
     def _add(self, child: Child, card: Card, reason: Reason, fault: str) -> None:
-        device = self._quarantine.blame(card, reason, fault, self._clock.monotonic())
+        device = self._quarantine.record_failure(card, reason, fault, self._clock.monotonic())
         if device.failures == 1:
             self._log.warning("device_quarantined", **device.log_keys, reason=reason.value, detail=fault)
         self._stuck_on = {key: stuck for key, stuck in self._stuck_on.items() if not stuck.exited}
@@ -112,7 +112,7 @@ class QuarantineProber:
                     pass
 
     def _end(self, device: QuarantinedDevice, card: Card | None) -> None:
-        """A probe has read this, or nothing where no such device is counted any more."""
+        """End a probe that has read this card, or None if the device is no longer counted."""
         if self._quarantine.probed(device, card):
             self._log.info("device_readmitted", **device.log_keys)
         else:

@@ -1,4 +1,4 @@
-"""What the node program answers over HTTPS. Everything comes from memory; nothing here touches hardware.
+"""The device manager's HTTPS application. It answers from memory and never touches hardware.
 
 ``/monitor/snapshot`` is read by every worker for every request it answers, so it has no middleware and its headers
 are made once per snapshot. Probes are open to anyone. Everything else, unknown paths included, is for the clients
@@ -46,7 +46,7 @@ class ClientPolicy:
     """Who may read more than the probes.
 
     Attributes:
-        certificate_required: Only peers that have shown a certificate of the client CA.
+        certificate_required: Whether only peers with a certificate of the client CA are allowed.
         allowed_names: Names of which such a certificate must carry one, as its common name or as an alternative
             name; empty takes every certificate of that CA.
     """
@@ -73,11 +73,11 @@ class ClientPolicy:
 
 
 def progress_check(last_progress_monotonic_s: Callable[[], float], limit_s: float, clock: Clock) -> Check:
-    """Fails when the sampling loop has not moved for ``limit_s`` seconds, whatever state the hardware is in."""
+    """Fails when the sampling loop made no progress for ``limit_s`` seconds, whatever the state of the hardware."""
 
     def problem() -> str | None:
-        silent_s = clock.monotonic() - last_progress_monotonic_s()
-        return f"no progress for {silent_s:.1f}s" if silent_s > limit_s else None
+        stalled_s = clock.monotonic() - last_progress_monotonic_s()
+        return f"no progress for {stalled_s:.1f}s" if stalled_s > limit_s else None
 
     return Check("sampling", problem)
 
@@ -105,13 +105,13 @@ def build_app(
     """The application to be served.
 
     Args:
-        store: Whose snapshot is served.
+        store: Holds the snapshot.
         exposition: Renders ``/metrics``.
         access: Who may read what is not a probe.
         live: Checks of ``/livez`` and its alias ``/healthz``.
         ready: Checks of ``/readyz``.
         clock: Ages the snapshot.
-        log: Where changes of a probe are logged, and who was refused.
+        log: For changes of a probe, and refused clients.
     """
     guard = _Guard(access, RateLimitedLog(log, clock.monotonic), clock)
     app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_unrouted(guard(_not_found))])
@@ -134,7 +134,7 @@ def build_app(
 
 
 def _unrouted(otherwise: _Handler) -> Middleware:
-    """Answers also what has no path that could be routed, as ``CONNECT`` and ``OPTIONS *`` have none."""
+    """Answers requests without a path to route, such as ``CONNECT`` and ``OPTIONS *``."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -150,7 +150,7 @@ def _add(app: web.Application, path: str, handler: _Handler, otherwise: _Handler
 
 
 class _Guard:
-    """Lets through whom a policy lets, and says whom not."""
+    """Applies a client policy to handlers, and logs refused clients."""
 
     def __init__(self, access: ClientPolicy, rated: RateLimitedLog, clock: Clock) -> None:
         self._access = access
@@ -201,7 +201,7 @@ def _snapshot_handler(store: SnapshotStore, clock: Clock) -> _Handler:
 
 
 def _snapshot_headers(document: Document) -> tuple[CIMultiDictProxy[str], CIMultiDictProxy[str]]:
-    """Headers of a full answer, and of one that says the reader's copy is current."""
+    """Headers of a full answer, and of a 304."""
     unchanged = CIMultiDict({hdrs.ETAG: document.etag, hdrs.CACHE_CONTROL: "no-cache"})
     full = CIMultiDict(
         {**unchanged, hdrs.CONTENT_TYPE: "application/json", hdrs.CONTENT_LENGTH: str(len(document.body))}

@@ -1,6 +1,6 @@
-"""What the ends of ticks and of processes come to: a sample, a state, a delay. No process, no loop, no waiting.
+"""Turns finished ticks and failed processes into a sample, a state and a delay. Starts and awaits nothing.
 
-A tick that succeeded (``rules.sample``) is a sample. All else leaves the held sample to age, and says why.
+A tick that succeeded (``rules.sample``) is a sample. Otherwise the held sample ages, and the state says why.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.status import StatusTracker
 from devicemanager.node.tick import (
     LOST,
-    UNCLAIMED,
+    NOT_READ,
     Tick,
     Unreached,
     anonymous,
@@ -40,12 +40,12 @@ class RunFailure:
 
 
 class SnapshotPublisher:
-    """Keeps the results of one manufacturer's ticks and publishes it to one store."""
+    """Publishes the results of one manufacturer's ticks to one store."""
 
     def __init__(
         self, period_s: float, store: SnapshotStore, quarantine: Quarantine, clock: Clock, log: FilteringBoundLogger
     ) -> None:
-        """Begin before the first tick."""
+        """Publish nothing yet."""
         self._period_s = period_s
         self._quarantine = quarantine
         self._clock = clock
@@ -60,11 +60,11 @@ class SnapshotPublisher:
         self._none_since_s: float | None = None
 
     def started(self, processes: int) -> None:
-        """So many processes for the common sample were started so far."""
+        """Record how many processes for the common sample were started so far."""
         self._tracker.restarts = max(0, processes - 1)
 
     def wants_addresses(self, tick: Tick | None, count: int | None = None) -> bool:
-        """Whether a card of this tick cannot say who it is, so that the bus should be asked."""
+        """Whether a card of this tick is not identified, so that the addresses on the bus are needed."""
         if tick is None or not tick.readings:
             return False
         return anonymous(tick.readings, self._quarantined(), count)
@@ -74,7 +74,7 @@ class SnapshotPublisher:
         tick.add(line)
         card = line.reading.card
         moved = card.parent is None and card.id is not None and self._order.get(card.index, card.id) != card.id
-        if moved and not tick.renumbered:  # once a tick: what fails after that has failed at its new index
+        if moved and not tick.renumbered:  # once a tick: later failures are at the new index
             tick.renumbered = True
             self._quarantine.renumbered()
 
@@ -96,7 +96,7 @@ class SnapshotPublisher:
             self._tracker.update(*self._none_answered(tick, count))
 
     def fail(self, failure: RunFailure, unfinished: Tick | None, addresses: Sequence[str]) -> None:
-        """A process has failed, perhaps within a tick. What it had read until then may be a sample too."""
+        """A process has failed. What it had read of an unfinished tick may be a sample, too."""
         self._failures += 1
         tick = unfinished
         if unfinished is not None and not sample_rules.succeeded(unfinished.devices):
@@ -117,7 +117,7 @@ class SnapshotPublisher:
         self._tracker.update(failure.state, failure.detail)
 
     def delay_s(self) -> float:
-        """How long to wait after a failure: by the rule, and where cards can be read, until their next tick."""
+        """Seconds to wait after a failure: by the back-off, and where cards can be read, until the next tick."""
         # That there is no card is a sample too; taken less often, it would be stale most of the time.
         readable = self._none_since_s is not None or self._readable_since_s is not None
         delay_s = backoff.delay_s(self._failures, self._period_s, readable=readable)
@@ -150,11 +150,11 @@ class SnapshotPublisher:
             tick,
             (reading for reading in self._quarantine.readings if reading.card.parent is not None),
             self._partitions,
-            UNCLAIMED if count is not None else unreached,
+            NOT_READ if count is not None else unreached,
         )
         self._partitions = partitions_of(readings)
         self._known = remember(readings)
-        self._order = listing.order if count is not None else _still(self._order, listing.order)
+        self._order = listing.order if count is not None else _merged_order(self._order, listing.order)
         duration_s = self._clock.monotonic() - tick.started_monotonic_s
         sample = Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings)
         self._tracker.update(state, detail, sample)
@@ -176,7 +176,7 @@ class SnapshotPublisher:
         return state, f"none of {count} cards can be read: {how}"
 
     def _no_devices(self, detail: str, tick: Tick | None) -> None:
-        """No card is counted. Where some were seen before, that is believed only after a while: drivers restart."""
+        """No card is counted. If there were some before, believe it only after a while: drivers restart."""
         now_s = self._clock.monotonic()
         if self._none_since_s is None:
             self._none_since_s = now_s
@@ -196,7 +196,7 @@ class SnapshotPublisher:
         self._tracker.update(CollectorState.NO_DEVICES, detail, Sample(began_at, began_s, now_s - began_s, ()))
 
 
-def _still(order: Mapping[int, str], seen: Mapping[int, str]) -> Mapping[int, str]:
-    """The order after a tick that did not come to all cards."""
+def _merged_order(order: Mapping[int, str], seen: Mapping[int, str]) -> Mapping[int, str]:
+    """The order after a tick that did not read all cards."""
     ids = set(seen.values())
     return {index: card_id for index, card_id in order.items() if card_id not in ids} | dict(seen)

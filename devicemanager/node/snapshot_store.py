@@ -1,7 +1,7 @@
-"""The one thing the node program remembers: the latest snapshot, and its bytes.
+"""The latest snapshot and its bytes.
 
-The supervisor is its only writer; request handlers read. Both run in one event loop, and each reader takes one
-reference, so it sees one instant and needs no lock. The JSON is encoded once per change, never per request.
+Written by the supervisor and read by request handlers, in one event loop; a snapshot is replaced as a whole, so
+no lock is needed. The JSON is encoded once per change, never per request.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ class SnapshotStore:
             manufacturer: The name users know.
             period_s: Configured seconds between samples.
             node_name: The Kubernetes node, where it is known.
-            clock: Says when the state of the collector began.
+            clock: For when the state of the collector began.
         """
         starting = CollectorStatus(CollectorState.STARTING, since=clock.now())
         self._held = _hold(Snapshot(manufacturer, period_s, None, starting, node_name), version=0)
@@ -70,7 +70,7 @@ class SnapshotStore:
     def update(self, status: CollectorStatus, sample: Sample | None = None) -> None:
         """Replace the status, and the sample if there is a newer one; else the old one stays, and ages.
 
-        A status that says nothing new changes nothing.
+        An equal status changes nothing.
         """
         if sample is not None:
             self._swap(replace(self.snapshot, sample=sample, collector=status))

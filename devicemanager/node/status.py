@@ -1,4 +1,4 @@
-"""The state of a collector over time: since when it holds, and which of its changes are logged."""
+"""Tracks the state of a collector: since when it holds, and which of its changes are logged."""
 
 from typing import Final
 
@@ -38,8 +38,8 @@ class StatusTracker:
     def update(self, state: CollectorState, detail: str | None = None, sample: Sample | None = None) -> None:
         """Put the status into the store, with the counts as they are now; called at every tick.
 
-        A change of state is logged. One that comes too soon after others is held back, and if it still holds when
-        a line may be written again, it is logged then: the last line is never wrong for long.
+        A change of state is logged. One that comes too soon after others is logged later, if it still holds when a
+        line may be written again.
         """
         changed = state is not self.status.state
         since = self._clock.now() if changed else self.status.since

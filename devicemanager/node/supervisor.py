@@ -1,4 +1,4 @@
-"""Keeps one manufacturer's cards read, whatever its library does: starts, listens, kills, tries again.
+"""Runs the collector processes of one manufacturer, and publishes what they read.
 
 Two things run: the common sample, a collector process that reads all devices every period, and the prober of those
 in quarantine. A device that hangs or crashes the common process is left out from then on, and a new process
@@ -30,7 +30,7 @@ from devicemanager.node.tick import Tick, earlier_beginning
 from devicemanager.wire.collector_lines import Begin, End, Failed, Hello, Line, Read
 
 OPEN_DEADLINE_S: Final = 10.0
-"""Opening a library takes up to about 1.5 s for each card that has to wake up; ten seconds are six such cards."""
+"""Used where no other is given; ``devicemanager serve`` passes its setting ``--open-timeout``."""
 
 _BUS_DEADLINE_S: Final = 2.0
 
@@ -44,14 +44,14 @@ class SupervisorOptions:
     """What to supervise, and within which deadlines.
 
     Attributes:
-        manufacturer: The only one that the process may speak for.
+        manufacturer: The only one that the process may report.
         period_s: Seconds between samples, above 0.
         command: Starts the collector process; ``--period``, ``--fd``, ``--skip`` and ``--only`` are added.
         card_deadline_s: For reading one card; None chooses by the period (``deadlines.card_deadline_s``).
         open_deadline_s: From the start of a process to its first line.
         first_touch_s: For the first figure of a card in a process, as far as ``open_deadline_s`` reaches.
         node_name: The Kubernetes node, for the log.
-        bus_addresses: Where the bus has cards of this manufacturer; asked only when a card cannot say who it is.
+        bus_addresses: Where the bus has cards of this manufacturer; read only when a card is not identified.
         exit_states: Exit code of the process -> what it means, where the process could not say it.
     """
 
@@ -96,7 +96,7 @@ class Supervisor:
 
     @property
     def last_progress_monotonic_s(self) -> float:
-        """Until when the supervisor is known to have gone on: now, unless what it waits for is overdue."""
+        """When the supervisor last made progress: now, unless what it waits for is overdue."""
         return min(self._clock.monotonic(), self._due_s)
 
     async def run(self) -> NoReturn:
@@ -137,7 +137,7 @@ class Supervisor:
     async def _follow(self, child: Child, protocol: CollectorProtocol) -> RunFailure | None:
         while True:
             deadline_s = protocol.deadline_s(
-                self._launcher.deadlines, 0.0 if self._tick is None else self._tick.in_vain_s
+                self._launcher.deadlines, 0.0 if self._tick is None else self._tick.unanswered_s
             )
             self._expect_within(deadline_s)
             event = await child.next(deadline_s)
@@ -166,11 +166,11 @@ class Supervisor:
         return self._tick is not None and self._tick.renumbered
 
     def _reselects(self, event: Line, protocol: CollectorProtocol) -> bool:
-        """Whether a sample has ended of which a process started now would read other devices."""
+        """Whether a sample has ended, and the next one is to read other devices."""
         return isinstance(event, End) and self._quarantine.selection != protocol.selection
 
     async def _note(self, line: Line) -> None:
-        """Keep what a line says about the tick."""
+        """Apply a line to the tick."""
         match line:
             case Hello():
                 self._name_library(line)
@@ -189,7 +189,7 @@ class Supervisor:
                 pass
 
     def _name_library(self, hello: Hello) -> None:
-        """Log what the cards are read with, once, and again when it is another."""
+        """Log the library when it is found, and when it changes."""
         if hello.library is None or hello == self._library:
             return
         self._library = hello
@@ -205,16 +205,16 @@ class Supervisor:
         event: TimedOut | Exited | ProtocolError | Failed,
         waited_s: float,
     ) -> RunFailure | None:
-        """What a process that will not be listened to any longer means: one device's fault, or a failure."""
-        blamed = None if self._quarantine.full else protocol.announced
+        """Handle a process that is given up: one device's fault, else a failure of the run."""
+        device = None if self._quarantine.full else protocol.announced
         match event:
-            case TimedOut() if blamed is not None:
+            case TimedOut() if device is not None:
                 if protocol.first_touch and self._tick is not None:
-                    self._tick.in_vain_s += waited_s
-                self._prober.timed_out(child, blamed, waited_s)
+                    self._tick.unanswered_s += waited_s
+                self._prober.timed_out(child, device, waited_s)
                 return None
-            case Exited() if blamed is not None:
-                self._prober.crashed(child, blamed, event)
+            case Exited() if device is not None:
+                self._prober.crashed(child, device, event)
                 return None
             case TimedOut():
                 return RunFailure(
@@ -229,7 +229,7 @@ class Supervisor:
                 return RunFailure(state, detail)
 
     async def _addresses(self, wanted: bool) -> Sequence[str]:
-        """Ask the bus beside the loop: it is a file system, and may be as slow as one."""
+        """Read the bus in a thread: it is a file system, and may be slow."""
         if not wanted:
             return ()
         self._expect_within(_BUS_DEADLINE_S)
@@ -240,7 +240,7 @@ class Supervisor:
             return ()
 
     async def _pause(self, delay_s: float) -> None:
-        """Wait, unless a card that was left out answers before."""
+        """Wait, unless a quarantined device is readmitted before."""
         self._expect_within(delay_s)
         self._prober.readmitted.clear()
         try:
@@ -254,7 +254,7 @@ class Supervisor:
 
 
 def _why(error: OSError) -> str:
-    """What the system said; uvloop loses the number where no process can be made."""
+    """The system's message; uvloop loses the number if no process can be started."""
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return "the system has no descriptor, process or memory left for it"

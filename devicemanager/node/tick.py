@@ -1,7 +1,7 @@
-"""From the lines of one tick to the readings of one sample. Pure.
+"""Assembles the lines of one tick into the readings of one sample. Pure.
 
-A tick survives the process that began it: what was read before a card made the process hang or crash is kept, and
-the process that comes after completes it.
+A tick survives the process that began it: what was read before the process hung or crashed is kept, and the next
+process completes the tick.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,13 +20,13 @@ class Tick:
     """What one tick has read so far.
 
     Attributes:
-        started_monotonic_s: When the first process began to read, as it says itself; the age counts from here.
+        started_monotonic_s: When the first process began to read, by its own report; the age counts from here.
         started_at: That same moment on the wall clock, aware UTC.
         readings: Index -> reading of a card, the latest where two processes read the same card.
         partitions: Key -> reading of a partition.
-        listed: Id of a card -> the partitions that it says it has.
-        in_vain_s: How long first touches of devices have waited for nothing.
-        renumbered: Whether a card has shown that indexes mean other cards than in the sample before.
+        listed: Id of a card -> the partitions that it reports.
+        unanswered_s: How long first touches of devices have waited without an answer.
+        renumbered: Whether indexes mean other cards than in the sample before.
     """
 
     started_monotonic_s: float
@@ -34,7 +34,7 @@ class Tick:
     readings: dict[int, Reading] = field(default_factory=dict)
     partitions: dict[DeviceKey, Reading] = field(default_factory=dict)
     listed: dict[str, tuple[Card, ...]] = field(default_factory=dict)
-    in_vain_s: float = 0.0
+    unanswered_s: float = 0.0
     renumbered: bool = False
 
     def add(self, read: Read) -> None:
@@ -54,7 +54,7 @@ class Tick:
 
 
 def earlier_beginning(wall: datetime, began_s: float, now: datetime, now_s: float) -> datetime:
-    """The wall-clock time of a moment that lies ``now_s - began_s`` seconds back, by two accounts the earlier.
+    """The wall-clock time when a tick began: as reported, or ``now_s - began_s`` seconds ago if that is earlier.
 
     A wall clock may have been set in between, and the monotonic one stands still while a machine sleeps. The
     earlier of the two never makes figures look younger than they are.
@@ -70,7 +70,7 @@ def earlier_beginning(wall: datetime, began_s: float, now: datetime, now_s: floa
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """Why cards that exist were not read in this tick, when none of them is to blame."""
+    """Why existing cards were not read in this tick, without a fault of their own."""
 
     reason: Reason
     fault: str
@@ -78,8 +78,8 @@ class Unreached:
 
 _UNLISTED = Unreached(Reason.TRANSIENT_DRIVER_ERROR, "the card does not say which partitions it has")
 LOST = Unreached(Reason.LOST, "the library no longer counts this card")
-UNNAMED = Unreached(Reason.LOST, "no card that the library counts says that it is this one")
-UNCLAIMED = Unreached(Reason.TRANSIENT_DRIVER_ERROR, "the collector left this card out")
+NOT_IDENTIFIED = Unreached(Reason.LOST, "no card that the library counts says that it is this one")
+NOT_READ = Unreached(Reason.TRANSIENT_DRIVER_ERROR, "the collector left this card out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def assemble(
     order: Mapping[int, str] = NO_ORDER,
     unreached: Unreached = LOST,
 ) -> Listing:
-    """All readings of one sample: those read, those that did not answer, and those known that nobody mentioned.
+    """All readings of one sample: cards that were read, that did not answer, and that are known from before.
 
     Args:
         read: Index -> reading of this tick.
@@ -120,12 +120,12 @@ def assemble(
     if count is not None:  # a process before this one may have counted more
         by_index = {index: reading for index, reading in by_index.items() if index < count}
     for index in range(count or 0):
-        by_index.setdefault(index, Reading.unreadable(Card(index), UNCLAIMED.reason, UNCLAIMED.fault))
+        by_index.setdefault(index, Reading.unreadable(Card(index), NOT_READ.reason, NOT_READ.fault))
     present = identify([by_index[index] for index in sorted(by_index)], known, bus_addresses, order)
     listed = {str(reading.card.id) for reading in present}
     missing = [card for card in known if card.id not in listed]
     if unreached is LOST and any(map(is_provisional, listed)):
-        unreached = UNNAMED
+        unreached = NOT_IDENTIFIED
     lost = (Reading.unreadable(card, unreached.reason, unreached.fault) for card in missing)
     return Listing((*present, *lost), order_of(present))
 
@@ -135,7 +135,7 @@ def with_partitions(
     tick: Tick,
     quarantined: Iterable[Reading],
     known: Mapping[str, Sequence[Card]],
-    unreached: Unreached = UNCLAIMED,
+    unreached: Unreached = NOT_READ,
 ) -> tuple[Reading, ...]:
     """The readings of cards, each with those of its partitions: all that it says it has, else all that it had.
 
@@ -178,12 +178,12 @@ def partitions_of(readings: Iterable[Reading]) -> dict[str, tuple[Card, ...]]:
 
 
 def anonymous(read: Mapping[int, Reading], quarantined: Iterable[Reading], count: int | None) -> bool:
-    """Whether the bus must be asked for addresses, because a card cannot say who it is."""
+    """Whether a card is not identified, so that the addresses on the bus are needed."""
     readings = {reading.card.index: reading for reading in quarantined} | dict(read)
     return len(readings) < (count or 0) or any(reading.card.id is None for reading in readings.values())
 
 
 def remember(readings: Iterable[Reading]) -> tuple[Card, ...]:
-    """Who is known after a sample: the cards with an id of the vendor's, those counted first, a bounded number."""
+    """The cards known after a sample: those with a vendor's id, in order, a bounded number."""
     cards = (reading.card for reading in readings)
     return tuple(card for card in cards if card.id is not None and not is_provisional(card.id))[:CARDS_LIMIT]

@@ -1,4 +1,4 @@
-"""Whose cards are read, and by which process: hands what the collectors' registry knows to the supervisor."""
+"""Chooses the manufacturer, and builds its supervisor from the collectors' registry."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -99,16 +99,16 @@ def supervised(
     """The store and the supervisor of a server; one that waits for a card where there is none yet."""
     clock = SystemClock()
     name = found(settings)
-    holder = SnapshotStore(name or AUTO, period_s, settings.node_name, clock)
+    store = SnapshotStore(name or AUTO, period_s, settings.node_name, clock)
     if name is not None:
-        return holder, supervisor(settings, name, period_s, holder)
-    return holder, AutoDetectSupervisor(
-        lambda: found(settings), lambda later: supervisor(settings, later, period_s, holder), holder, clock
+        return store, supervisor(settings, name, period_s, store)
+    return store, AutoDetectSupervisor(
+        lambda: found(settings), lambda later: supervisor(settings, later, period_s, store), store, clock
     )
 
 
-def container_watch(settings: CollectingSettings, holder: SnapshotStore) -> ContainerWatch:
-    """What ends a server in a container that was made before the driver was loaded."""
+def container_watch(settings: CollectingSettings, store: SnapshotStore) -> ContainerWatch:
+    """The watch that ends a server in a container that was created before the driver was loaded."""
 
     def files(name: str) -> DriverFiles | None:
         known = registry.MANUFACTURERS.get(name)
@@ -122,10 +122,10 @@ def container_watch(settings: CollectingSettings, holder: SnapshotStore) -> Cont
             node_present=node.exists(),
         )
 
-    return ContainerWatch(holder, files, SystemClock())
+    return ContainerWatch(store, files, SystemClock())
 
 
-def supervisor(settings: CollectingSettings, name: str, period_s: float, holder: SnapshotStore) -> Supervisor:
+def supervisor(settings: CollectingSettings, name: str, period_s: float, store: SnapshotStore) -> Supervisor:
     """The supervisor of one manufacturer's collector process; nothing is started yet."""
 
     def bus_addresses() -> Sequence[str]:
@@ -135,7 +135,7 @@ def supervisor(settings: CollectingSettings, name: str, period_s: float, holder:
     options = SupervisorOptions(
         manufacturer=name,
         period_s=period_s,
-        # -P: what lies in the directory that we happen to be started in is not our code.
+        # -P: no code from the current directory.
         command=[sys.executable, "-P", "-m", "collectors", name, *scenario],
         card_deadline_s=settings.card_timeout,
         open_deadline_s=settings.open_timeout,
@@ -143,4 +143,4 @@ def supervisor(settings: CollectingSettings, name: str, period_s: float, holder:
         bus_addresses=bus_addresses,
         exit_states={code: state for state, code in contract.EXIT_CODES.items()},
     )
-    return Supervisor(options, holder, SystemClock(), structlog.get_logger())
+    return Supervisor(options, store, SystemClock(), structlog.get_logger())

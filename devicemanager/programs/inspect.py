@@ -44,20 +44,20 @@ log = structlog.get_logger()
 
 
 async def _sampled(settings: CollectingSettings, manufacturer: str) -> Snapshot:
-    """The first verdict on a manufacturer: a sample, or the state that says why there is none."""
+    """The first result for a manufacturer: a sample, or the state that says why there is none."""
     _name_mistakes(settings, manufacturer)
-    holder = SnapshotStore(manufacturer, PERIOD_S, settings.node_name, SystemClock())
-    supervisor = hardware.supervisor(settings, manufacturer, PERIOD_S, holder)
+    store = SnapshotStore(manufacturer, PERIOD_S, settings.node_name, SystemClock())
+    supervisor = hardware.supervisor(settings, manufacturer, PERIOD_S, store)
     async with asyncio.TaskGroup() as tasks:
         supervising = tasks.create_task(supervisor.run())
-        while holder.snapshot.collector.state is CollectorState.STARTING:  # noqa: ASYNC110 - once, and in no server
+        while store.snapshot.collector.state is CollectorState.STARTING:  # noqa: ASYNC110 - once, and in no server
             await asyncio.sleep(_POLL_S)
         supervising.cancel()
-    return holder.snapshot
+    return store.snapshot
 
 
 def _name_mistakes(settings: CollectingSettings, manufacturer: str) -> None:
-    """Every mistake in a scenario, a line each: the collector's detail has room for some."""
+    """Print every mistake in a scenario, a line each; the collector's detail is too short for all."""
     if settings.simulated_scenario is None:
         return
     try:
@@ -112,7 +112,7 @@ async def served(settings: SnapshotSettings) -> int:
 
 
 def _hint(settings: SnapshotSettings) -> str:
-    """Under TLS 1.3 a server refuses a client after the client's handshake is over, often by closing alone."""
+    """What may be wrong if the server closed: in TLS 1.3 it refuses a client after the client's handshake."""
     if settings.cert is None:
         return "; the server may want a client certificate: --cert and --key"
     return "; the server may not trust whoever signed the certificate of --cert"

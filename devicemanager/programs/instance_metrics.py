@@ -1,4 +1,4 @@
-"""What ``devicemanager instance-metrics`` does: ask, print, and say how it was fetched."""
+"""``devicemanager instance-metrics``: fetches one sample and prints it, and how it was fetched."""
 
 import sys
 from typing import Final

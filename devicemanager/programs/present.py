@@ -1,4 +1,4 @@
-"""What commands that answer once print: tables for people, documents for programs.
+"""The output of commands that print once: tables for people, documents for programs.
 
 Pure: values in, text out. An absent figure shows its reason in angle brackets, as kubectl shows ``<unknown>``.
 """
@@ -74,7 +74,7 @@ def _width(table: Sequence[Sequence[str]], gap: str) -> int:
 
 
 def _shorten(table: Sequence[list[str]], indexes: Sequence[int], excess: int) -> None:
-    """Take the excess off the columns given, the widest first, as far as something stays recognisable."""
+    """Shorten the columns given, the widest first, to no less than a recognisable rest."""
     widths = _widths(table)
     for _ in range(excess):
         widest = max(indexes, key=lambda index: widths[index], default=None)
@@ -115,7 +115,7 @@ def snapshot_text(
         snapshot: As parsed.
         age_s: Whole seconds since the reading began; None before the first, or where the sender does not say.
         name: What to call the sender while it names no manufacturer itself.
-        once: Whether it is one look of our own, and not what somebody samples again and again.
+        once: Whether this is a single sample, and not that of a running device manager.
         width: As for :func:`columns`.
     """
     where = f" on {snapshot.node_name}" if snapshot.node_name else ""
@@ -222,8 +222,8 @@ def inventory_document(devices: Sequence[PciDevice], served: Mapping[str, Any]) 
 def _inventory_of(found: Mapping[str, Any] | None) -> Mapping[str, object]:
     if found is None:
         return {"accelerators": []}
-    verdict = {key: found["collector"][key] for key in ("state", "detail") if key in found["collector"]}
-    return {**verdict, "accelerators": [card for group in found["groups"] for card in group["accelerators"]]}
+    status = {key: found["collector"][key] for key in ("state", "detail") if key in found["collector"]}
+    return {**status, "accelerators": [card for group in found["groups"] for card in group["accelerators"]]}
 
 
 def inventory_text(

@@ -31,10 +31,10 @@ log = structlog.get_logger()
 
 
 async def serve(settings: ServeSettings) -> int:
-    """Serve until told to stop. Returns the exit code."""
+    """Serve until a signal. Returns the exit code."""
     clock = SystemClock()
     identity = await server_identity(settings, settings.client_ca_file, clock, log)
-    holder, supervisor = hardware.supervised(settings, settings.monitor_period)
+    store, supervisor = hardware.supervised(settings, settings.monitor_period)
     shutdown = probes.Shutdown()
     stuck_after_s = max(STUCK_AFTER_S, STUCK_AFTER_PERIODS * settings.monitor_period)
     access = server.ClientPolicy(
@@ -42,14 +42,14 @@ async def serve(settings: ServeSettings) -> int:
         allowed_names=frozenset(settings.client_allowed_names),
     )
     app = server.build_app(
-        store=holder,
-        exposition=Exposition(holder, lambda: identity.not_after, clock),
+        store=store,
+        exposition=Exposition(store, lambda: identity.not_after, clock),
         access=access,
         live=[
             probes.PING,
             server.progress_check(lambda: supervisor.last_progress_monotonic_s, stuck_after_s, clock),
         ],
-        ready=[probes.PING, server.collector_check(holder), shutdown.check],
+        ready=[probes.PING, server.collector_check(store), shutdown.check],
         clock=clock,
         log=log,
     )
@@ -66,7 +66,7 @@ async def serve(settings: ServeSettings) -> int:
     parts: dict[str, Part] = {
         "supervisor": supervisor.run,
         "certificates": identity.follow,
-        "container": hardware.container_watch(settings, holder).run,
+        "container": hardware.container_watch(settings, store).run,
     }
     running = serving(Server(listener, shutdown), parts, drain_s=settings.shutdown_timeout, log=log)
     return await run_until_signal(running, log=log)

@@ -1,7 +1,7 @@
 """The worker as a program: an aggregated API server with all its sources, from its start to a clean end.
 
 Discovery is served from the moment the socket listens. Everything that depends on others, the API server included,
-comes up beside it and is told by readiness.
+starts in the background, and readiness says whether it works.
 """
 
 import asyncio
@@ -221,10 +221,10 @@ def _kubelet_access(settings: WorkerSettings, identity: ClientIdentity) -> Kubel
 
 
 async def _registered(settings: WorkerSettings, side: Client) -> bool:
-    """Whether the group is known to be ours to serve; False when the cluster cannot be asked now.
+    """Whether no other backend serves the group; False while the API server does not answer.
 
     Raises:
-        SettingsError: It is somebody else's.
+        SettingsError: Another backend serves it.
     """
     if settings.service is None or settings.take_over_api_service:
         return True
@@ -237,7 +237,7 @@ async def _registered(settings: WorkerSettings, side: Client) -> bool:
 
 
 async def _register_later(settings: WorkerSettings, side: Client) -> None:
-    """Ask until there is an answer: a cluster that is down when we start must not decide whose the group is."""
+    """Retry until the API server answers who serves the group; a failure at the start decides nothing."""
     registered = False
     while not registered:
         await asyncio.sleep(_RETRY_S)
@@ -245,7 +245,7 @@ async def _register_later(settings: WorkerSettings, side: Client) -> None:
 
 
 async def _reach_reviews(authorizer: Authorizer) -> None:
-    """Try access reviews until one is answered, so that readiness says whether we may ask for them."""
+    """Try access reviews until one is answered, for readiness."""
     while not authorizer.reached:
         try:
             await authorizer.probe()

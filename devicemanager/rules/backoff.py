@@ -3,7 +3,7 @@
 from typing import Final
 
 LONGEST_S: Final = 60.0
-"""A driver that comes back is seen within a minute, and a node without one pays for one start a minute."""
+"""A driver that comes back is found within a minute; a node without one costs one start a minute."""
 
 FIRST_S: Final = 1.0
 

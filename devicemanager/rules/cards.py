@@ -1,8 +1,8 @@
-"""Which figures of a fresh snapshot belong to one pod's cards, and nobody else's.
+"""The figures in a fresh snapshot that belong to one pod's cards, and to no other pod.
 
-A card given whole or shared shows the card's figures. A share or a partition never does, because those hold other
-tenants' too: it shows what was measured of itself, or nothing. A mode that is not known may be such a share.
-What else there is, and health, are the board's (``Scope``).
+A card given whole or shared shows the card's figures. A share or a partition does not, because those include other
+tenants: it shows its own figures, or none. An unknown mode is treated as a share. Other figures, and health, are
+the board's (``Scope``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,9 +42,9 @@ _SHARES: Final = tuple(spec.name for spec in FIGURES if spec.scope is Scope.SHAR
 
 
 def agreed(one: SnapshotCard, other: SnapshotCard) -> SnapshotCard:
-    """What two cards of one snapshot that claim one id both say; a figure in which they differ is ``invalid_data``.
+    """The figures on which two cards with the same id agree; a figure in which they differ is ``invalid_data``.
 
-    Which of the two a pod was given cannot be told, so neither's own figure is shown, whatever their order.
+    Which of the two a pod was given is unknown, so a figure that differs is not shown.
     """
 
     figures = {
@@ -127,7 +127,7 @@ def _share(grant: _Grant, card: SnapshotCard | None, view: "_View") -> Mapping[s
         record = view.partition(grant)
         if record is None:
             return dict.fromkeys(_SHARES, Reason.PARTITIONED)
-        return _of_share(record.memory_total_mib, record.memory_used_mib, record.cores_percent)
+        return _of_share(record.memory_total_mib, record.memory_used_mib, record.utilization_percent)
     if card is None:
         return {}
     if grant.mode is Mode.UNKNOWN:
@@ -137,13 +137,13 @@ def _share(grant: _Grant, card: SnapshotCard | None, view: "_View") -> Mapping[s
     return {}
 
 
-def _of_share(total: Figure, used: Figure, cores: Figure) -> Mapping[str, DeviceFigure]:
+def _of_share(total: Figure, used: Figure, utilization: Figure) -> Mapping[str, DeviceFigure]:
     """A share's figures, with the percentage of the two published numbers; others are not measured of shares."""
     return dict.fromkeys(_SHARES, Reason.UNSUPPORTED) | {
         "memory_total": total,
         "memory_used": used,
         "memory_utilization": percent_used(used, total),
-        "compute_utilization": cores,
+        "compute_utilization": utilization,
     }
 
 
@@ -212,29 +212,29 @@ class _View:
     def slices(self, grant: _Grant) -> tuple[Figure, Figure]:
         """Memory in MiB and compute in percent of the card, summed over the pod's containers that share it."""
         shares = [self._slice(container, grant.card_id) for container in sorted(grant.containers)]
-        return _sum(memory for memory, _ in shares), _sum(cores for _, cores in shares)
+        return _sum(memory for memory, _ in shares), _sum(utilization for _, utilization in shares)
 
     def _slice(self, container: str, card_id: str) -> tuple[Figure, Figure]:
         records = () if self.shares is None else self.shares.get((container, card_id), ())
         if len(records) > 1:
             return Reason.INVALID_DATA, Reason.INVALID_DATA
-        memory_reason, cores_reason = self.answered.get(card_id, (None, None))
+        memory_reason, utilization_reason = self.answered.get(card_id, (None, None))
         if records:
-            memory, cores = records[0].memory_used_mib, records[0].cores_percent
-            return _explained(memory, memory_reason), _explained(cores, cores_reason)
+            memory, utilization = records[0].memory_used_mib, records[0].utilization_percent
+            return _explained(memory, memory_reason), _explained(utilization, utilization_reason)
         if card_id not in self.answered:
             return self.unanswered, self.unanswered
-        return memory_reason or 0, cores_reason or 0
+        return memory_reason or 0, utilization_reason or 0
 
 
 def _answered(devices: Iterable[SliceDevice]) -> dict[str, tuple[Reason | None, Reason | None]]:
-    """Why shares of each card are unknown. Of a card listed twice a reason given once counts."""
+    """Why shares of each card are unknown. For a card listed twice, one reason is enough."""
     answered: dict[str, tuple[Reason | None, Reason | None]] = {}
     for device in devices:
-        memory, cores = answered.get(device.card_id, (None, None))
+        memory, utilization = answered.get(device.card_id, (None, None))
         answered[device.card_id] = (
             _first_by_name(memory, device.memory_reason),
-            _first_by_name(cores, device.cores_reason),
+            _first_by_name(utilization, device.utilization_reason),
         )
     return answered
 
@@ -244,7 +244,7 @@ def _first_by_name(*reasons: Reason | None) -> Reason | None:
 
 
 def _explained(figure: Figure, reason: Reason | None) -> Figure:
-    """The figure; one that its record leaves out is absent for the card's reason, where the card has one."""
+    """The figure; if its record leaves it out, the card's reason, if it has one."""
     return reason if figure is Reason.NOT_REPORTED and reason is not None else figure
 
 

@@ -1,4 +1,4 @@
-"""Whether a container was made before what its driver gives to containers, which only a new one will have."""
+"""Whether a container was created before its driver was loaded, and lacks the driver's files."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class DriverFiles:
 
 
 def lacking(state: CollectorState, driver: DriverFiles | None, *, ever_sampled: bool) -> str | None:
-    """What this container lacks although the driver is loaded; None where a new container would not help.
+    """What this container lacks although the driver is loaded; None if a new container would not help.
 
     Args:
         state: Of the collector.

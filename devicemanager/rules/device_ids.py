@@ -1,4 +1,4 @@
-"""The forms in which allocators spell one accelerator, told apart without guessing.
+"""The forms in which allocators write the id of an accelerator.
 
 Anything unknown stays as it is: it then matches no card, and the answer says so. An index (``nvidia0``) is never
 taken for an identity, because it changes when a card falls off the bus.
@@ -17,7 +17,7 @@ _PROVISIONAL: Final = ("pci:", "index:")
 
 @dataclass(frozen=True, slots=True)
 class DeviceId:
-    """What an allocator's id says.
+    """A parsed id of an allocator.
 
     Attributes:
         card: The id of the card; the partition's own where the id names no card.
@@ -31,7 +31,7 @@ class DeviceId:
 
 
 def parse(text: str) -> DeviceId:
-    """What ``text`` says: ``GPU-…``, ``GPU-…::3``, ``MIG-…``, ``MIG-GPU-…/7/0``, or any other id as it is."""
+    """The id in ``text``: ``GPU-…``, ``GPU-…::3``, ``MIG-…``, ``MIG-GPU-…/7/0``, or any other id as it is."""
     if match := _REPLICA.fullmatch(text):
         return DeviceId(match["card"], replica=True)
     if match := _OLD_PARTITION.fullmatch(text):
@@ -50,5 +50,5 @@ def pci_address(text: str | None) -> str | None:
 
 
 def is_provisional(text: str) -> bool:
-    """Whether a snapshot made this id up for a card it has never read; such an id matches no allocation."""
+    """Whether this is a made-up id of a card that was never read; such an id matches no allocation."""
     return text.startswith(_PROVISIONAL)

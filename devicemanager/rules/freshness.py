@@ -1,7 +1,7 @@
-"""How old a peer's figures are, whatever its clock says, and when they are too old to be shown.
+"""The age of a peer's figures, independent of its clock, and when they are too old to be shown.
 
-Two clocks are never subtracted where there is a way around it: the sender's own ``Age`` comes first, then two times
-of the sender's own clock, and only then the reader's.
+Times of two clocks are subtracted only as a last resort: the sender's ``Age`` comes first, then two times of the
+sender's own clock.
 """
 
 from datetime import datetime
@@ -10,12 +10,12 @@ from typing import Final
 from devicemanager.model.usage import SourceState, UsageSample
 
 DEFAULT_PERIOD_S: Final = 15
-"""What a period counts as that a document does not name, or names outside 1..3600 seconds."""
+"""Used for a period that a document lacks, or gives outside of 1..3600 seconds."""
 
 LONGEST_PERIOD_S: Final = 3600
 
 STALE_AFTER_PERIODS: Final = 3
-"""A sample may miss two rounds and still be shown; exactly three periods old is fresh."""
+"""A sample may miss two ticks and still be shown; exactly three periods old is fresh."""
 
 
 def age_s(
@@ -65,7 +65,7 @@ def sample_age_s(sample: UsageSample, now: datetime) -> int:
 
 
 def effective_period_s(period_s: int | None) -> int:
-    """The period to judge by: the one named, if it lies in 1..3600 seconds, else 15."""
+    """The period to use: the one named, if it lies in 1..3600 seconds, else 15."""
     return period_s if period_s is not None and 1 <= period_s <= LONGEST_PERIOD_S else DEFAULT_PERIOD_S
 
 

@@ -1,4 +1,4 @@
-"""What one kubelet entry says a pod uses: each figure summed in full, or absent with a reason.
+"""A pod's usage from its entry in a kubelet's summary: each figure complete, or absent with a reason.
 
 A container that has ended leaves every sum; any other unknown makes that sum absent, because a sum with a hole
 looks like a smaller pod. Times are compared only with the node's own, so no clock skew matters.
@@ -35,19 +35,19 @@ PRECEDENCE: Final = (
     Reason.NOT_YET,
     Reason.NOT_REPORTED,
 )
-"""Of several reasons for one absent sum the first in this order is given, whatever the order of the containers."""
+"""If a sum is absent for several reasons, the first in this order is given."""
 
 NO_STATES: Final[Mapping[str, ContainerState]] = MappingProxyType({})
 
 UNREADABLE: Final = -1
-"""Stands for an integer that is not to be believed: every figure made of it is absent ``invalid_data``."""
+"""Stands for an invalid integer: every figure made of it is absent ``invalid_data``."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """What one block, or a sum of blocks, says.
+    """The figure of one block, or of a sum of blocks.
 
     Attributes:
         time: Of the oldest block in it.
@@ -60,7 +60,7 @@ class _Measure:
 
 
 def newest(entries: Sequence[PodStats]) -> PodStats:
-    """The one of several entries with the same identity that counts: the one started last, then read last.
+    """The newest of several entries with the same identity: the one started last, then read last.
 
     A kubelet that restarted a pod may list what is left of its past life beside it. Entries are never added up.
     Where neither time tells two apart, a block that they do not share is not to be believed.
@@ -96,14 +96,14 @@ def pod_usage(
         node_time: The time of the node's own CPU block; None where the kubelet gives none, and nothing is stale.
         own: The names of the pod's containers, as its spec gives them: entries under other names are not its own.
             None where the spec is not known.
-        states: Container name -> state, from the pod's status. Its blocks judge a container that it does not name.
+        states: Container name -> state, from the pod's status. For others, their blocks tell.
     """
-    judge = _Judge(node_time)
+    blocks = _BlockReader(node_time)
     live = _Live.of(pod.containers, own, states)
-    cpu = live.unless_carried(judge.cpu(pod.cpu), lambda stats: judge.cpu(stats.cpu))
-    memory = live.unless_carried(judge.memory(pod.memory), lambda stats: judge.memory(stats.memory))
-    rootfs = live.sum(lambda stats: judge.disk(stats.rootfs))
-    ephemeral = judge.disk(pod.ephemeral_storage)
+    cpu = live.unless_carried(blocks.cpu(pod.cpu), lambda stats: blocks.cpu(stats.cpu))
+    memory = live.unless_carried(blocks.memory(pod.memory), lambda stats: blocks.memory(stats.memory))
+    rootfs = live.sum(lambda stats: blocks.disk(stats.rootfs))
+    ephemeral = blocks.disk(pod.ephemeral_storage)
     return PodUsage(
         cpu_nanocores=cpu.figure,
         memory_working_set_bytes=memory.figure,
@@ -115,7 +115,7 @@ def pod_usage(
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _BlockReader:
     """Turns one block into a figure or a reason."""
 
     node_time: datetime | None
@@ -133,7 +133,7 @@ class _Judge:
         if block.working_set_bytes is None:
             return _missing(not_yet=block.time is None)
         if not (block.working_set_bytes or block.usage_bytes or block.rss_bytes):
-            # Nothing that runs has no memory at all: some kubelets write zeros for what they could not read.
+            # A running container uses some memory: some kubelets write zeros for what they could not read.
             return _Measure(Reason.INVALID_DATA, carried=False)
         return self._measure(block.working_set_bytes, block.time, STALE_AFTER)
 
@@ -263,7 +263,7 @@ def _last_read(*blocks: CpuStats | MemoryStats | DiskStats | None) -> datetime:
 
 
 def _has_ended(stats: ContainerStats, state: ContainerState | None) -> bool:
-    """Whether a container has no part in the pod's use now.
+    """Whether a container has ended, and uses nothing now.
 
     The status knows best of a container that runs or has ended. Of any other the blocks tell: one that has consumed
     no CPU time and holds no memory has ended or never begun, even when a last CPU rate is still written.

@@ -1,7 +1,7 @@
-"""The one decision that makes an answer: an allocation, what each source said, and now -> one sample.
+"""Merges an allocation and the answers of all sources into one sample.
 
-Pure, and the gate through which every figure passes: only this pod's usage, only this pod's cards, each figure
-measured or absent with its reason, and one line per source asked.
+Pure. Every figure of an answer passes here: only this pod's usage and this pod's cards, each figure measured or
+absent with a reason, and one line per source that was asked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ _REASONS: Final[Mapping[SourceState | CollectorState, Reason]] = {
     SourceState.INVALID: Reason.INVALID_DATA,
     SourceState.STALE: Reason.STALE,
 }
-"""What a failed source costs its figures; any other failure leaves them ``not_reported``."""
+"""Reason for the figures of a failed source, by its state; for any other state ``not_reported``."""
 
 
 _NOT_ASKED: Final = SourceFailure(SourceState.NOT_SERVED, "no device manager of this manufacturer was found")
@@ -154,7 +154,7 @@ def _group(manufacturer: str, pod_uid: str, allocation: Allocation, outcome: Sna
 
 
 def _unless_ok(state: CollectorState, instead: SourceState) -> SourceState | CollectorState:
-    """The collector's own verdict says more than what follows from it."""
+    """The collector's own state is more precise than what follows from it."""
     return instead if state is CollectorState.OK else state
 
 

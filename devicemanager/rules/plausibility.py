@@ -1,4 +1,4 @@
-"""Which raw figures of a vendor library may be believed. Whatever may not is absent ``invalid_data``.
+"""Checks raw figures of vendor libraries. An implausible one is absent ``invalid_data``.
 
 Collectors call this on what they read, and the device manager calls it again on what the collector process wrote: a
 process that a vendor library may have corrupted is not trusted to have checked its own figures. A reader of another
@@ -20,7 +20,7 @@ PARTITIONS_LIMIT: Final = 1024
 """Of all cards of a node together; 128 cards of eight partitions, which is more than any has."""
 
 SENTINELS: Final = frozenset({0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
-"""What libraries answer for "no value" with a code that says success. Odd, so never a count of memory pages."""
+"""Values that libraries return for "no value" with success. Odd, so never a size in whole pages."""
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 

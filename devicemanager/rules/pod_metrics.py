@@ -1,4 +1,4 @@
-"""What a metrics.k8s.io answer says a pod uses, and when it says nothing."""
+"""A pod's usage from an answer of metrics.k8s.io, and when the answer is not usable."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime

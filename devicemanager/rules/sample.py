@@ -1,4 +1,4 @@
-"""Whether what one tick has read is a sample, which may take the place of the one before, and if not, why."""
+"""Whether the readings of a tick make a sample that replaces the last one, and if not, why."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,17 +7,17 @@ from typing import Final
 from devicemanager.model.accelerator import CollectorState, Reading, Reason
 
 _FINAL: Final = frozenset({Reason.UNSUPPORTED, Reason.PARTITIONED, Reason.REPORTED_ON_PRIMARY})
-"""What a card in good order says of a figure that it does not have."""
+"""Reasons of a healthy card for a figure that it does not have."""
 
 _STATES: Final = {
     frozenset({Reason.PERMISSION}): CollectorState.NO_PERMISSION,
     frozenset({Reason.TIMEOUT}): CollectorState.UNRESPONSIVE,
 }
-"""What it means when no figure of any card can be had, and all for this reason."""
+"""State of the collector if all figures of all cards are absent for this reason."""
 
 
 def succeeded(readings: Iterable[Reading]) -> bool:
-    """Whether a figure of any card was read, or any card said who it is and that it has no figure to give.
+    """Whether any card gave a figure, or is identified and has no figures at all.
 
     Cards of which only the id could be read are none: their figures of the sample before would be lost for nothing.
     """
@@ -25,7 +25,7 @@ def succeeded(readings: Iterable[Reading]) -> bool:
 
 
 def _has_none(reading: Reading) -> bool:
-    """Whether it is said of every figure that the card does not have it; those that nobody reads do not count."""
+    """Whether the card has none of the figures; figures that are not read do not count."""
     reasons = set(reading.figures.reasons) - {Reason.NOT_REPORTED}
     return bool(reasons) and reasons <= _FINAL
 
@@ -45,7 +45,7 @@ def why_not(readings: Iterable[Reading]) -> tuple[CollectorState, str]:
 
 
 def _reasons(reading: Reading) -> frozenset[Reason]:
-    """Why its figures are absent. What it does not have, or nobody reads, counts only where nothing is withheld."""
+    """Why its figures are absent. Figures that it does not have count only if there is no other reason."""
     reasons = frozenset(reading.figures.reasons)
     read = reasons - {Reason.NOT_REPORTED}
     return read - _FINAL or read or reasons

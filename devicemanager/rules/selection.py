@@ -1,4 +1,4 @@
-"""Which devices a collector process touches. Both ends of the pipe decide by this rule, each for itself."""
+"""Which devices a collector process touches: a rule used at both ends of the pipe."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

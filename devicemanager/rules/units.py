@@ -1,7 +1,6 @@
-"""From what libraries and clusters count in to what the documents carry. Integers only: a float loses bytes.
+"""Converts the units of libraries and clusters to those of the documents. Integers only: a float loses bytes.
 
-Capacity and use are rounded the same way, up, so that rounding can never show more used than there is, nor nothing
-used where something is.
+Capacity and use are both rounded up, so that rounding never shows more used than there is, nor 0 for some use.
 """
 
 from typing import Final
@@ -66,5 +65,5 @@ def millicores_ceil(nanocores: int) -> int:
 
 
 def millicores(nanocores: Figure) -> Figure:
-    """A figure in billionths of a core as thousandths, rounded up: what is busy never reads as idle."""
+    """A figure in billionths of a core as thousandths, rounded up: small use is never shown as 0."""
     return nanocores if isinstance(nanocores, Reason) else millicores_ceil(nanocores)

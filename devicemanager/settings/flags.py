@@ -20,7 +20,7 @@ ENVIRONMENT_PREFIX: Final = "DEVICEMANAGER_"
 
 @dataclass(frozen=True, slots=True)
 class FlagSpec:
-    """What a person must know of one setting.
+    """The description of one setting for users.
 
     Attributes:
         help: One sentence without the name, the default or the variable, which are added.
@@ -68,7 +68,7 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as a person meets it.
+    """One setting as users see it.
 
     Attributes:
         name: The field of the model.

@@ -25,7 +25,7 @@ class InstanceMetricsSettings(OutputSettings, LogSettings):
     kubeconfig: Annotated[
         str,
         FlagSpec(
-            "Kubeconfig of whoever asks; several files are joined by colons.",
+            "Your kubeconfig; several files are joined by colons.",
             "PATH",
             also_from=("KUBECONFIG",),
         ),

@@ -70,8 +70,8 @@ class KubeletSettings(Settings):
     kubelet_insecure_skip_verify: Annotated[
         bool,
         FlagSpec(
-            "Believe whoever answers at a node's address, and show it the worker's token; direct mode only. For "
-            "kubelets whose certificates nobody signed."
+            "Do not verify kubelets' certificates, and show them the worker's token; direct mode only. For "
+            "kubelets with self-signed certificates."
         ),
     ] = False
     kubelet_max_age: Annotated[

@@ -19,7 +19,7 @@ S = TypeVar("S", bound=Settings)
 
 
 class Given(NamedTuple):
-    """A value somebody gave, and how they would recognise it: ``--secure-port=0``."""
+    """A value and how it was given: ``--secure-port=0``."""
 
     value: object
     origin: str

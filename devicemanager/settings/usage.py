@@ -1,4 +1,4 @@
-"""What ``--help`` prints. Written from the settings, so that it cannot say anything else than what is so."""
+"""What ``--help`` prints, written from the settings."""
 
 import textwrap
 

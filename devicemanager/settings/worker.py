@@ -106,7 +106,7 @@ class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
     ] = None
     device_manager_insecure_skip_verify: Annotated[
         bool,
-        FlagSpec("Believe whoever answers at a device manager's address. Only for the existing operator's."),
+        FlagSpec("Do not verify the certificates of device managers. Only for the existing operator's."),
     ] = False
     snapshot_max_age: Annotated[
         Seconds,
@@ -118,7 +118,7 @@ class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
     max_reads: Annotated[
         int,
         AfterValidator(checked(lambda value: None if 1 <= value <= 100_000 else "must be between 1 and 100000")),
-        FlagSpec("Reads of Instances under way at most; beyond, callers are told to come back.", "NUMBER"),
+        FlagSpec("Reads of Instances under way at most; beyond, requests are answered with 429.", "NUMBER"),
     ] = 400
 
     @override
@@ -149,5 +149,5 @@ class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
 
     @property
     def reads_device_managers(self) -> bool:
-        """Whether there is a way to tell a device manager from somebody else, or the word that none is needed."""
+        """Whether device managers can be verified, or need not be."""
         return self.device_manager_ca_file is not None or self.device_manager_insecure_skip_verify

@@ -1,4 +1,4 @@
-"""The HTTP client with which peers are asked: time, bytes, redirects and connections are limited.
+"""The HTTP client for peers: time, bytes, redirects and connections are limited.
 
 Bodies arrive undecoded, so that what counts against the limit is what decompression produced, never what it might
 produce.
@@ -27,13 +27,13 @@ from devicemanager.model.usage import SourceState
 from devicemanager.transport.messages import Received, Request
 
 CONNECTIONS: Final = 1024
-"""To all peers of a client at once. Each carries one request, and what hangs must leave room for what does not."""
+"""To all peers of a client at once. Each carries one request, so hanging ones must leave some free."""
 
 ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
 """Of an error answer: room for any Kubernetes Status, too little to hurt."""
 
 INTERIM_LIMIT: Final = 8
-"""Interim (1xx) answers before the answer. We ask for none, so an honest peer sends one or two at most."""
+"""Interim (1xx) answers before the answer. We ask for none, so a proper peer sends one or two at most."""
 
 _AGE: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
@@ -108,7 +108,7 @@ class HttpClient:
 
 
 class _Connection(ResponseHandler):
-    """A connection to a peer, given up when interim answers do not end; aiohttp itself reads on for ever."""
+    """A connection that is closed when interim answers do not end; aiohttp would read for ever."""
 
     _interim = 0
 

@@ -1,4 +1,4 @@
-"""Foreign failures of asking a peer, each turned into a FetchError, and a FetchError turned into a value."""
+"""Turns foreign failures of a request into a FetchError, and a FetchError into a value."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ async def within(deadline_s: float) -> AsyncIterator[None]:
         reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
         raise FetchError(SourceState.UNREACHABLE, f"certificate not accepted: {excerpt(reason)}") from error
     except aiohttp.ClientConnectorError as error:
-        # The text of the error itself names the address, which is nobody's business but the log's.
+        # The text of the error names the address, which belongs in the log only.
         raise FetchError(SourceState.UNREACHABLE, f"cannot connect: {_cause(error.os_error)}") from error
     except aiohttp.ClientPayloadError as error:
         raise FetchError(SourceState.INVALID, "the body ended early or was garbled") from error

@@ -1,4 +1,4 @@
-"""What is asked of a peer, and what came back."""
+"""A request to a peer, and its answer."""
 
 import ssl
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from yarl import URL
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to ask of whom.
+    """A request.
 
     Attributes:
         url: Complete and already quoted.
@@ -51,5 +51,5 @@ class Received:
     date: datetime | None = None
 
     def without_body(self) -> "Received":
-        """For keeping: what a body said is kept by whoever read it."""
+        """The same without its body, for keeping."""
         return replace(self, body=b"")

@@ -1,7 +1,7 @@
 """The Pod annotation in which the allocator records the accelerators it gave.
 
-Written by another program, so nothing in it may break an answer: what is understood is kept, and what is not is
-named in ``Allocation.problem``.
+Written by another program, so no content may break an answer: what cannot be understood is named in
+``Allocation.problem``.
 """
 
 import re
@@ -21,7 +21,7 @@ TEXT_LIMIT: Final = 1 << 20
 """Characters read. The API server holds all annotations of an object to 256 KiB together."""
 
 CARD_LIMIT: Final = 1024
-"""Cards kept of one pod: more than any node has, so that a hostile annotation costs little."""
+"""Cards read of one pod: more than any node has."""
 
 _PROBLEMS_NAMED: Final = 3
 
@@ -125,7 +125,7 @@ def _card(container: str, manufacturer: str, accelerator: object) -> AllocatedCa
 
 
 def _mode(number: int, device: device_ids.DeviceId) -> Mode:
-    """The mode by number, corrected by what the id itself says of a card that looks whole."""
+    """The mode by number, unless its id names a partition or a replica of a card that it calls whole."""
     mode = Mode(number) if number in Mode.__members__.values() else Mode.UNKNOWN
     if mode in _WHOLE and device.partition is not None:
         return Mode.PARTITIONED

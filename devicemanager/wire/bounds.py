@@ -1,4 +1,4 @@
-"""How much a JSON text from a peer may hold, judged by its bytes before anything of it is built.
+"""Limits on how much a peer's JSON may hold, checked on its bytes before it is parsed.
 
 A limit on bytes alone lets four million empty objects through, which take seconds and a gigabyte to build. Counting
 the bytes that begin an object, begin an array or separate two values gives upper limits in a few milliseconds; text

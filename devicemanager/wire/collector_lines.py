@@ -2,8 +2,8 @@
 
 Every reading is announced by a ``card`` line before that device is touched, so that the reader knows which device a
 call hangs on, or crashed on. A process in which vendor code runs may write anything, so any bytes give a line or a
-``DocumentError``, and every figure is checked for plausibility again. The collector process imports this module: it
-stays without weight.
+``DocumentError``, and every figure is checked for plausibility again. The collector process imports
+this module, so it imports little.
 """
 
 import json
@@ -23,8 +23,8 @@ LINE_LIMIT_BYTES: Final = 64 << 10
 """The longest line that is read. A reading takes about 400 bytes."""
 
 VERSION: Final = 3
-"""Raised when one side cannot do with the other's older or newer lines. 2: a sample says when it began. 3: a card
-says which partitions it has, and these are announced and read like cards."""
+"""Raised with incompatible changes. 2: a sample has its time of beginning. 3: a card lists its partitions, which
+are announced and read like cards."""
 
 _TEXT_LIMIT: Final = 256
 
@@ -59,7 +59,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """This device is touched next; what is known of it without touching it."""
+    """The device that is touched next, as far as it is known."""
 
     card: Card
 
@@ -224,7 +224,7 @@ def _partition(body: Mapping[str, object]) -> Card:
 
 
 def _raw(body: Mapping[str, object], key: str) -> object:
-    """A figure as it came: a value still to be checked, or its reason."""
+    """An unchecked figure: a value, or its reason."""
     value = body.get(key, Reason.NOT_REPORTED)
     return _reason(value) if isinstance(value, str) else value
 
@@ -261,7 +261,7 @@ def _moment(seconds: float) -> datetime:
 
 
 def _identifier(value: object) -> str | None:
-    """Text that something is known by, unchanged; None for what cannot be one, never something like it."""
+    """An identifier, unchanged; None if it is not usable as one."""
     if isinstance(value, str) and 0 < len(value) <= _TEXT_LIMIT and value.isprintable():
         return value
     return None
@@ -273,14 +273,14 @@ def _one_line(value: object) -> str | None:
 
 
 def _unhealthy_reason(value: object) -> str | None:
-    """None only when the collector says so: a reason that cannot be shown is still a reason."""
+    """The reason, None only if the collector gave none: one that cannot be shown is replaced."""
     if value is None:
         return None
     return _one_line(value) or "the collector gives no readable reason"
 
 
 def _state(word: str) -> CollectorState:
-    """A state that a failing process may be in by its own account; any other word is ``failed``."""
+    """The state that a failing process reports; ``failed`` for any that it cannot be in."""
     try:
         state = CollectorState(word)
     except ValueError:

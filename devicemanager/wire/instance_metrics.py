@@ -1,4 +1,4 @@
-"""``InstanceMetrics``: the answer itself, out to clients and back in from an API server that gives it.
+"""``InstanceMetrics``: writes the answer for clients, and reads it from an API server.
 
 The keys are those of the existing operator's v1 body and a few additive ones, each explained where it is defined,
 in ``instance_metrics_schema``.
@@ -39,7 +39,7 @@ from devicemanager.wire.instance_metrics_schema import (
 __all__ = ["DEFAULT_API_GROUP", "document", "list_document", "parse", "schemas"]
 
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""For an answer whose timestamp is no time: so old that nobody takes it for now."""
+"""Stands for a timestamp that cannot be read: too old to be taken for current."""
 
 _REASON_WORDS: Final = frozenset(reason.value for reason in Reason)
 _SOURCE_WORDS: Final = frozenset(state.value for state in SourceState)
@@ -211,7 +211,7 @@ def _resources(sums: ResourceSums | None) -> Resources:
 
 
 def _state(word: str) -> SourceState | CollectorState:
-    """The state; a newer server's word that is not known here can only be called invalid."""
+    """The state; ``invalid`` for one that is not known here."""
     if word in _SOURCE_WORDS:
         return SourceState(word)
     return CollectorState(word) if word in _COLLECTOR_WORDS else SourceState.INVALID

@@ -1,4 +1,4 @@
-"""Reading JSON that may hold anything: what a value is, or nothing, and never an exception for one bad field.
+"""Reads untyped JSON: a value, or None for one of another type, never an exception for one bad field.
 
 Used where one malformed field must cost only itself. A number that is no 64-bit integer stays recognisable as
 written (:class:`NumberText`), so that it is neither lost nor rounded through a float.
@@ -12,7 +12,7 @@ from devicemanager.errors import DocumentError, excerpt
 from devicemanager.wire.bounds import API_OBJECT, Bounds
 
 UNREADABLE: Final = -1
-"""Stands for a number that is there and is no integer. Negative, so every rule refuses it as ``invalid_data``."""
+"""Stands for a value that is no integer. Negative, so every rule makes it ``invalid_data``."""
 
 _INTEGER_DIGITS: Final = 20
 """A longer integer is beyond 2^64; it stays text, because making a number of it costs quadratic time."""
@@ -53,7 +53,7 @@ def load_object(body: bytes | str, kind: str, bounds: Bounds = API_OBJECT) -> Ma
 
 
 def member(value: object, *path: str) -> object:
-    """What lies at a path of keys; None where any step is missing or no object."""
+    """The value at a path of keys; None where any step is missing or no object."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -1,7 +1,7 @@
 """The kubelet's ``/stats/summary``: the largest document the worker reads, decoded to the few keys it needs.
 
 Typed decoding costs an eighth of reading everything, so it comes first. It refuses the whole document for one field
-of the wrong type; only then the slower way is taken, which costs a malformed pod or field itself and nothing else.
+of the wrong type; only then the slower way is taken, in which only the malformed pod or field is absent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,7 +51,7 @@ class _Container(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _UnreadableContainer(_Container, gc=False):
-    """Something runs there; with every figure unreadable, no sum can pass for the whole pod."""
+    """An entry of a container that cannot be read: it makes every sum of the pod absent."""
 
 
 class _Pod(msgspec.Struct, gc=False, rename="camel"):
@@ -131,11 +131,11 @@ def decode(body: bytes) -> Summary:
         ExcessError: It holds more than the pods of any node.
     """
     summary = decode_typed(body)
-    return decode_tolerant(body) if summary is None else summary
+    return decode_lenient(body) if summary is None else summary
 
 
 def decode_typed(body: bytes) -> Summary | None:
-    """The summary, where every field in it has its type; None where the slower way is to be taken.
+    """The summary if every field has its type; None if the slower way is to be taken.
 
     Raises:
         ExcessError: It holds more than the pods of any node.
@@ -149,8 +149,8 @@ def decode_typed(body: bytes) -> Summary | None:
     return Summary(document)
 
 
-def decode_tolerant(body: bytes) -> Summary:
-    """The summary, where each malformed field costs itself. Takes fifteen times as long.
+def decode_lenient(body: bytes) -> Summary:
+    """The summary, in which a malformed field is absent. Takes fifteen times as long.
 
     Raises:
         DocumentError: Not JSON, or not an object.
@@ -158,7 +158,7 @@ def decode_tolerant(body: bytes) -> Summary:
     """
     document = load_object(body, _KIND, bounds.SUMMARY)
     _check_pods(len(list(items(member(document, "pods")))))
-    return Summary(_tolerant(document))
+    return Summary(_lenient(document))
 
 
 def _check_pods(count: int) -> None:
@@ -214,7 +214,7 @@ def _disk_stats(block: _Disk | None) -> DiskStats | None:
     return None if block is None else DiskStats(timestamps.parse(block.time), block.used_bytes)
 
 
-def _tolerant(document: object) -> _Document:
+def _lenient(document: object) -> _Document:
     """The same document from untyped JSON, each field on its own."""
     return _Document(
         node=_Node(text(member(document, "node", "nodeName")), _cpu(member(document, "node", "cpu"))),

@@ -1,6 +1,6 @@
-"""What every Kubernetes API shares: lists in pages, watch events, and errors as a Status.
+"""Parts of every Kubernetes API: lists in pages, watch events, and errors as a Status.
 
-The objects inside stay bytes for whoever knows their kind. msgspec structs and not the official client's classes:
+The objects inside stay bytes, to be parsed by kind. msgspec structs and not the official client's classes:
 those cost 25 MiB and half a second to load. Unknown keys are ignored, so newer servers do not matter.
 """
 
@@ -42,7 +42,7 @@ class ListMeta(Document, frozen=True):
 
 
 class ListPage(Document, frozen=True):
-    """One page of any list; the items stay bytes, for whoever knows their kind."""
+    """One page of any list; the items stay bytes, to be parsed by kind."""
 
     metadata: ListMeta = ListMeta()
     items: list[msgspec.Raw] | None = None

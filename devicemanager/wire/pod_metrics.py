@@ -1,4 +1,4 @@
-"""``metrics.k8s.io/v1beta1 PodMetrics``: what metrics-server, or whatever stands in for it, says of one pod."""
+"""``metrics.k8s.io/v1beta1 PodMetrics``: the figures of one pod from metrics-server or an adapter."""
 
 from collections.abc import Callable
 

@@ -22,8 +22,7 @@ from devicemanager.rules import freshness, units
 from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.wire import bounds
 from devicemanager.wire.json_values import items, member
-from devicemanager.wire.snapshot_slices import RECORD_LIMITS, CardPartition, FiguresDocument, usable_slices
-from devicemanager.wire.tolerant import (
+from devicemanager.wire.lenient import (
     Document,
     FigureField,
     FlagField,
@@ -34,6 +33,7 @@ from devicemanager.wire.tolerant import (
     items_or_none,
     valid_items,
 )
+from devicemanager.wire.snapshot_slices import RECORD_LIMITS, CardPartition, FiguresDocument, usable_slices
 
 BODY_LIMIT_BYTES: Final = 4 << 20
 """The most that is parsed; 1,024 cards take about 0.5 MiB, 256 with all their slices 1.5 MiB."""
@@ -130,7 +130,7 @@ def _instant(moment: datetime) -> str:
 
 
 def parse(body: bytes) -> PeerSnapshot:
-    """A peer's snapshot, as far as it can be understood.
+    """A peer's snapshot, as far as it can be read.
 
     A card, group or slice that is not what it should be is left out, and a figure that is not, or that no card can
     have, is ``invalid_data``; neither costs anything else. A figure that is missing has the reason that the card's
@@ -242,7 +242,7 @@ def _state(collector: _Collector | None) -> tuple[CollectorState, str | None]:
 
 
 def _cards(groups: Iterable[_Group]) -> Mapping[str, tuple[SnapshotCard, ...]]:
-    """Cards by manufacturer, in the sender's order, each id once: of two that claim one id, what both say."""
+    """Cards by manufacturer, in the sender's order, each id once; of two with one id, what they agree on."""
     cards: dict[str, dict[str, SnapshotCard]] = {}
     for group in groups:
         known = cards.setdefault(group.manufacturer, {})

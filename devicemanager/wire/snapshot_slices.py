@@ -14,7 +14,7 @@ from devicemanager.model.figures import FIGURES, Figure, Figures
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import SliceDevice, SliceUsage
 from devicemanager.rules import plausibility
-from devicemanager.wire.tolerant import (
+from devicemanager.wire.lenient import (
     Document,
     FigureField,
     KeyField,
@@ -46,7 +46,7 @@ class _Usage(Document):
             container=self.container,
             card_id=self.device_id,
             memory_used_mib=figures.number("memory_used"),
-            cores_percent=figures.number("compute_utilization"),
+            utilization_percent=figures.number("compute_utilization"),
         )
 
 
@@ -57,7 +57,7 @@ class _Partition(Document):
     """Pod and container stay empty where the sender reads partitions but knows no pods."""
     device_id: KeyField = Field(alias="deviceID")
     id: KeyField
-    """A partition is addressed by its own UUID; a record without one answers no question and is left out."""
+    """A partition is addressed by its own UUID; a record without one is left out."""
     memory_total_mib: FigureField = Field(Reason.NOT_REPORTED, alias="memoryTotalMiB")
     memory_used_mib: FigureField = Field(Reason.NOT_REPORTED, alias="memoryUsedMiB")
     cores_percent: FigureField = Reason.NOT_REPORTED
@@ -75,14 +75,14 @@ class _Partition(Document):
             container=self.container,
             card_id=self.device_id,
             memory_used_mib=figures.number("memory_used"),
-            cores_percent=figures.number("compute_utilization"),
+            utilization_percent=figures.number("compute_utilization"),
             partition_id=self.id,
             memory_total_mib=figures.number("memory_total"),
         )
 
 
 class FiguresDocument(Document):
-    """What has the figures of a device, by the keys of the snapshot, and says in ``absent`` why it has others not.
+    """An object with the figures of a device by snapshot key, and reasons for the others in ``absent``.
 
     Attributes:
         figures: Name of the figure -> as it came.
@@ -101,7 +101,7 @@ class FiguresDocument(Document):
         return {**raw, "figures": {name: value for name, value in found if value is not None}}
 
     def plausible_figures(self) -> Figures:
-        """In the units of the wire. What the sender itself says it has not is not read."""
+        """The plausible figures, in the units of the wire; those in ``absent`` are not read."""
         absent = {spec.name: self.absent[spec.snapshot_key] for spec in FIGURES if spec.snapshot_key in self.absent}
         return plausibility.published(self.figures | absent)
 
@@ -119,7 +119,7 @@ class CardPartition(FiguresDocument):
             container="",
             card_id=card_id,
             memory_used_mib=figures.number("memory_used"),
-            cores_percent=figures.number("compute_utilization"),
+            utilization_percent=figures.number("compute_utilization"),
             partition_id=self.id,
             memory_total_mib=figures.number("memory_total"),
         )
@@ -178,6 +178,6 @@ def _sorted_out(items: Iterable[tuple[str, _Value]]) -> Mapping[str, tuple[_Valu
     return {manufacturer: tuple(values) for manufacturer, values in sorted_out.items()}
 
 
-def _figures(total: Figure, used: Figure, cores: Figure) -> Figures:
+def _figures(total: Figure, used: Figure, utilization: Figure) -> Figures:
     """Capacity and use in MiB, and compute in percent, as far as they are plausible."""
-    return plausibility.published({"memory_total": total, "memory_used": used, "compute_utilization": cores})
+    return plausibility.published({"memory_total": total, "memory_used": used, "compute_utilization": utilization})

@@ -1,4 +1,4 @@
-"""What an error answer of the API server means."""
+"""Error answers of the API server, as a FetchError."""
 
 from typing import Final
 
@@ -7,19 +7,19 @@ from devicemanager.model.usage import SourceState
 from devicemanager.wire import kubernetes
 
 
-def refusal(status: int, body: bytes) -> FetchError:
-    """What an error answer of the API server means, in the words of its own Status where it sent one.
+def fetch_error(status: int, body: bytes) -> FetchError:
+    """The error for an error answer of the API server, with the message of its Status if it sent one.
 
     A missing object keeps the reason ``NotFound``; a kind that is not served at all comes without a reason.
     """
-    told = kubernetes.parse_status(body)
-    message = excerpt(told.message if told and told.message else body.decode("utf-8", "replace"))
+    answer = kubernetes.parse_status(body)
+    message = excerpt(answer.message if answer and answer.message else body.decode("utf-8", "replace"))
     return FetchError(
         _STATES.get(status, SourceState.UNREACHABLE if status >= 500 else SourceState.INVALID),
         f"HTTP {status}: {message}" if message else f"HTTP {status}",
         status=status,
-        reason=told.reason if told and _UNKNOWN_KIND not in told.message else None,
-        object_name=told.details.name or None if told and told.details else None,
+        reason=answer.reason if answer and _UNKNOWN_KIND not in answer.message else None,
+        object_name=answer.details.name or None if answer and answer.details else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The whole read side put together: for the worker, for the command line, and for any program that imports us.
+"""Everything that reading needs, put together: for the worker, the command line and programs that import it.
 
 async with connect_reader(Kubeconfig("~/.kube/config")) as reader:
     outcome = await reader.read("team-a", "web")
@@ -79,7 +79,7 @@ class Client:
 async def connect(
     credentials: CredentialsSource, options: ReadOptions = READ_OPTIONS, *, clock: Clock | None = None
 ) -> AsyncIterator[Client]:
-    """The read side, connected and following; everything it runs ends with the block.
+    """A client that is connected and follows the cluster, until the block ends.
 
     Args:
         credentials: For the API server.

@@ -21,7 +21,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.transport.client import CONNECTIONS, ERROR_BODY_LIMIT_BYTES, HttpClient
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received, Request
-from devicemanager.worker.api_errors import refusal
+from devicemanager.worker.api_errors import fetch_error
 from devicemanager.worker.credentials import Credentials, CredentialsSource
 from devicemanager.worker.watch_stream import WatchEvent, events
 
@@ -32,7 +32,7 @@ RELOAD_INTERVAL_S: Final = 60.0
 """The kubelet rotates tokens long before they end; a minute is what client-go uses."""
 
 FORCED_RELOAD_PAUSE_S: Final = 1.0
-"""Between two readings forced by a 401: a server that refuses us must not make us read files in a tight loop."""
+"""Between two readings forced by a 401, so that a server that refuses us causes no tight loop of them."""
 
 WATCH_S: Final = 240.0
 """Seconds after which the server ends a watch, so that a dead connection is noticed within minutes."""
@@ -67,7 +67,7 @@ class Cluster(Protocol):
         deadline_s: float = 10.0,
         limit_bytes: int = BODY_LIMIT_BYTES,
     ) -> Received:
-        """A good answer with its times."""
+        """A successful answer with its times."""
         ...
 
     async def post(self, path: str, body: bytes, *, deadline_s: float = 10.0) -> bytes:
@@ -188,7 +188,7 @@ class ClusterClient(Cluster):
     async def watch(
         self, path: str, params: Mapping[str, str] | None = None, *, resource_version: str
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """Changes since a version; they end when the server ends them, which it is asked to do after some minutes.
+        """Changes since a version, until the server ends the watch; it is asked to after some minutes.
 
         The block is entered once the watch is open, and leaving it closes the connection.
 
@@ -204,7 +204,7 @@ class ClusterClient(Cluster):
         }
         used = self._credentials
         request = self._request("GET", path, query, used, BODY_LIMIT_BYTES, None, encoding="identity")
-        # No deadline may span a yield: it would cancel whoever iterates, outside of the block that understands it.
+        # No deadline may span a yield: it would cancel the consumer, outside of this block.
         async with AsyncExitStack() as opened:
             async with within(WATCH_START_S):
                 response = await opened.enter_async_context(self._http.response(request))
@@ -213,7 +213,7 @@ class ClusterClient(Cluster):
                     body = await response.content.read(ERROR_BODY_LIMIT_BYTES)
                     if response.status == 401:
                         await self._renew(used)
-                    raise refusal(response.status, body)
+                    raise fetch_error(response.status, body)
             changes = events(response.content, silence_s=WATCH_S + 30, limit_bytes=BODY_LIMIT_BYTES)
             yield await opened.enter_async_context(aclosing(changes))
 
@@ -235,7 +235,7 @@ class ClusterClient(Cluster):
                 request = self._request(method, path, params, renewed, limit_bytes, body)
                 received = await self._http.exchange(request)
         if not 200 <= received.status < 300:
-            raise refusal(received.status, received.body)
+            raise fetch_error(received.status, received.body)
         return received
 
     def _request(
@@ -267,7 +267,7 @@ class ClusterClient(Cluster):
         )
 
     async def _renew(self, refused: Credentials) -> Credentials:
-        """Other credentials than those just refused, if a reading now gives any; else the same object."""
+        """Credentials read again after a refusal; the same object if they have not changed."""
         async with self._reloading:
             now_s = self._clock.monotonic()
             if self._credentials is refused and now_s - self._forced_at_s >= FORCED_RELOAD_PAUSE_S:

@@ -1,7 +1,7 @@
-"""Where the API server is and who we are to it, from a service account or a kubeconfig.
+"""The API server's address and our credentials, from a service account or a kubeconfig.
 
-A service account is two files and two variables, and read here. Kubeconfigs, exec plugins and OIDC included, are
-read by the official ``kubernetes`` package, which is imported then and not before; nothing else of it is used.
+A service account is two files and two variables. Kubeconfigs, exec plugins and OIDC included, are read by the
+official ``kubernetes`` package, which is imported only then; nothing else of it is used.
 Everything here blocks, so the cluster client calls it in a thread.
 """
 
@@ -93,7 +93,7 @@ def _port(environment: Mapping[str, str]) -> int:
 
 
 class Kubeconfig(CredentialsSource):
-    """The credentials of a person, or of anything else that has a kubeconfig.
+    """The credentials in a kubeconfig.
 
     Args:
         paths: One file, or several joined as in ``KUBECONFIG``.
@@ -153,13 +153,13 @@ class Kubeconfig(CredentialsSource):
         finally:
             await _PluginLoop.end_children()
         if _names_plugin(merged, loader.current_context) and not (configuration.api_key or configuration.cert_file):
-            # The package logs a plugin's failure and goes on as nobody; what the plugin said is in that log.
+            # The package logs a plugin's failure, with its message, and goes on without a credential.
             raise SettingsError(["its exec plugin gave no credential"])
         return configuration
 
 
 class _PluginLoop(asyncio.SelectorEventLoop):
-    """A loop that knows the processes started on it: the package leaves a plugin running that took too long."""
+    """A loop that keeps its child processes, to end a plugin that took too long: the package leaves it running."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class _PluginLoop(asyncio.SelectorEventLoop):
 
     @classmethod
     async def end_children(cls) -> None:
-        """Kills those that still run on the running loop, and collects them."""
+        """Kills child processes that still run, and waits for them."""
         loop = asyncio.get_running_loop()
         running = (
             [each for each in loop._children if each.get_returncode() is None] if isinstance(loop, cls) else []
@@ -193,7 +193,7 @@ def _names_plugin(merged: Any, context: Any) -> bool:
 
 
 class _Contexts:
-    """One TLS context as long as what it is made of stays the same, so that connections outlive a re-reading."""
+    """Keeps one TLS context while its files stay the same, so that connections survive a re-reading."""
 
     def __init__(self) -> None:
         self._made_of: tuple[object, ...] | None = None

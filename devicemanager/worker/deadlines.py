@@ -30,7 +30,7 @@ DEADLINES: Final = Deadlines()
 
 
 class Countdown:
-    """Starts now, on the running loop's clock: the one that its timeouts go by."""
+    """Time that is left, from now on, by the running loop's clock."""
 
     def __init__(self, whole_s: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -43,9 +43,9 @@ class Countdown:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left. A loop wakes a little before or after the exact moment: 1 ms counts as over."""
+        """Whether no time is left; less than 1 ms counts as none, because a loop may wake up early."""
         return self.left_s <= 0.001
 
     def at_most(self, part_s: float) -> float:
-        """Seconds that a part may take which has a limit of its own."""
+        """Seconds for a part with a limit of its own."""
         return min(part_s, self.left_s)

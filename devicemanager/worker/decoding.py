@@ -1,4 +1,4 @@
-"""Decoding beside the event loop, for bodies that take long.
+"""Decodes large bodies in a thread, outside of the event loop.
 
 A thread does not make it quicker, and code that holds the interpreter's lock stops the loop from any thread: what
 may come here is bounded by ``wire.bounds`` first, and is Python code for the most part, which gives way every 5 ms.
@@ -12,7 +12,7 @@ from devicemanager.errors import DocumentError, ExcessError, FetchError
 from devicemanager.model.usage import SourceState
 
 LONG_BODY_BYTES: Final = 64 * 1024
-"""A longer body is decoded beside the loop. A snapshot of 16 cards takes 8 KiB, and half a millisecond."""
+"""A longer body is decoded in a thread. A snapshot of 16 cards takes 8 KiB, and half a millisecond."""
 
 AT_ONCE: Final = 2
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Decoding:
-    """Decodes a few bodies at once, the others in the order in which they came."""
+    """Decodes a few bodies at a time, in the order in which they came."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(AT_ONCE)

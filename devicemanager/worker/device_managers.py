@@ -1,4 +1,4 @@
-"""The device managers: which one answers for a node and a manufacturer, and what it says.
+"""Finds the device manager of a node and manufacturer, and reads its snapshot.
 
 Pods are kept by one watch, so finding one costs no request. A snapshot comes over HTTPS from the pod's own address,
 verified under a name given separately, because certificates name the device managers and not today's address.
@@ -48,7 +48,7 @@ Place: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class DeviceManager:
-    """One pod that can be asked.
+    """A device manager's pod that can be reached.
 
     Attributes:
         url: Of its snapshot.
@@ -70,7 +70,7 @@ class SnapshotRead:
     received: Received
 
     def reading(self, clock: Clock) -> SnapshotReading:
-        """As old as it is at this moment."""
+        """The snapshot, with its age at this moment."""
         return SnapshotReading(
             self.snapshot,
             freshness.age_s(
@@ -131,7 +131,7 @@ class DeviceManagers:
         await self._pods.run()
 
     async def read(self, place: Place) -> SnapshotRead:
-        """What the device manager of a node and manufacturer says now, of that manufacturer and nothing else.
+        """The snapshot of one manufacturer from a node's device manager, as of now.
 
         Raises:
             FetchError: No such pod is ready (``not_served``), or it cannot be asked, or its answer is not usable.
@@ -144,7 +144,7 @@ class DeviceManagers:
             except aiohttp.ClientConnectorError:
                 raise
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # In TLS 1.3 a server judges our certificate after the handshake. asyncio passes no alert on, and
+                # In TLS 1.3 a server verifies our certificate after the handshake. asyncio passes no alert on, and
                 # whether its end or its reset comes first is chance.
                 raise FetchError(SourceState.UNREACHABLE, CLOSED) from error
         if received.status != 200:
@@ -185,7 +185,7 @@ class DeviceManagers:
 
 
 def describe(item: bytes) -> DeviceManager | None:
-    """The device manager that a pod is; None for a pod that cannot be asked now.
+    """The device manager in a pod; None for a pod that cannot be reached now.
 
     Raises:
         DocumentError: The bytes are no pod.
@@ -209,7 +209,7 @@ def _newest(device_managers: Iterable[DeviceManager]) -> dict[Place, DeviceManag
 
 
 def _only(found: PeerSnapshot, manufacturer: str) -> PeerSnapshot:
-    """The snapshot without whatever it carries of other manufacturers."""
+    """The snapshot without other manufacturers."""
     return replace(
         found,
         cards={name: cards for name, cards in found.cards.items() if name == manufacturer},

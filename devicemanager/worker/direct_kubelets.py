@@ -1,4 +1,4 @@
-"""What a node's kubelet measures, read from the kubelet itself: the right to ``nodes/stats`` is enough for that.
+"""Reads a node's summary from its kubelet directly, for which the right to ``nodes/stats`` is enough.
 
 The address dialled comes from the Node, and its kubelet's certificate is verified under that address, or under a
 name given separately. Each kubelet is shown the worker's own token, as the API server is.
@@ -22,7 +22,7 @@ from devicemanager.transport.client import HttpClient
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import nodes
-from devicemanager.worker.api_errors import refusal
+from devicemanager.worker.api_errors import fetch_error
 from devicemanager.worker.cluster import Cluster, is_name, object_path
 from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.kubelet import READ_DEADLINE_S, SUMMARY_LIMIT_BYTES, KubeletSource, NodeRead, decoded
@@ -38,11 +38,11 @@ _SUMMARY: Final = "/stats/summary"
 
 
 class Bearer(Protocol):
-    """Whoever holds the worker's token."""
+    """Source of the worker's bearer token."""
 
     @property
     def authorization(self) -> str | None:
-        """Value of the header as of now; None where the worker is somebody by another credential."""
+        """Value of the ``Authorization`` header now; None if the worker has another kind of credential."""
         ...
 
     async def renewed_authorization(self, refused: str) -> str | None:
@@ -52,7 +52,7 @@ class Bearer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KubeletAccess:
-    """How kubelets are asked.
+    """How kubelets are reached.
 
     Attributes:
         tls: The context, called for each read, so that a replaced authority counts at once.
@@ -67,7 +67,7 @@ class KubeletAccess:
 
 
 class DirectKubelets(KubeletSource):
-    """Straight to each kubelet. To be entered before use.
+    """Reads each kubelet at its own address. To be entered before use.
 
     Args:
         cluster: Tells where nodes are.
@@ -106,7 +106,7 @@ class DirectKubelets(KubeletSource):
                 self._urls.forget(node)  # it may have come back under another address
             raise
         if received.status != 200:
-            raise refusal(received.status, received.body)
+            raise fetch_error(received.status, received.body)
         return await decoded(received, self._decoding)
 
     async def _ask(self, node: str, url: URL) -> Received:

@@ -1,4 +1,4 @@
-"""One Instance's sample for a person: from the worker's API where there is one, else read with their own rights.
+"""One Instance's sample for a user: from the worker's API if there is one, else read with the user's own rights.
 
 The second way needs what the worker needs and, for the cards, a way to the device managers' pods and a client pair
 that they accept (``docs/demo.md``). What is missing is said in ``sources``, as everywhere.
@@ -26,14 +26,14 @@ from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.workload import API_VERSION
 
 _NO_WORKER: Final = frozenset({404, 502, 503})
-"""What an API server answers when the group is served by nobody, or by nobody who answers."""
+"""Answers of an API server if no backend serves the group, or none that answers."""
 
 _GATEWAY_TIMEOUT: Final = 504
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An outcome and how it was come by.
+    """An outcome, and how it was fetched.
 
     Attributes:
         directly: None when the worker's API answered; else why it did not, and the rest was read with the caller's
@@ -45,7 +45,7 @@ class Fetched:
 
 
 async def fetch_usage(settings: InstanceMetricsSettings, clock: Clock | None = None) -> Fetched:
-    """Ask the worker's API; where nobody serves it, read.
+    """The sample from the worker's API; if nobody serves it, read from the sources.
 
     Raises:
         SettingsError: The kubeconfig or a certificate cannot be used.

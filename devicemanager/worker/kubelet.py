@@ -1,6 +1,6 @@
-"""What a node's kubelet measures, read through the API server's node proxy.
+"""Reads a node's summary through the API server's node proxy.
 
-:class:`KubeletSource` is the seam for the other way to the same document, ``direct_kubelets``.
+:class:`KubeletSource` is the interface shared with ``direct_kubelets``.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class NodeRead:
     received: Received
 
     def reading(self, pod: Pod, clock: Clock) -> PodReading | SourceFailure:
-        """What it says of this pod at this moment; a failure when it does not carry it."""
+        """The figures of this pod now; a failure if the summary lacks it."""
         stats = self.summary.pod(pod.namespace, pod.name, pod.kubelet_uid)
         if stats is None:
             return SourceFailure(SourceState.UNKNOWN_POD, "the kubelet has no figures of this pod")
@@ -88,5 +88,5 @@ async def decoded(received: Received, decoding: Decoding) -> NodeRead:
     except DocumentError as error:
         raise refused(error) from error
     if summary is None:
-        summary = await decoding(kubelet_summary.decode_tolerant, received.body)
+        summary = await decoding(kubelet_summary.decode_lenient, received.body)
     return NodeRead(summary, received.without_body())

@@ -21,13 +21,13 @@ from devicemanager.worker.workloads.reads import Name, WorkloadReads
 from devicemanager.worker.workloads.workload import Located, NotLocated
 
 PARALLEL_NODES: Final = 128
-"""Nodes asked at once for one list: 200 silent ones still leave time for the others."""
+"""Nodes read at once for one list: 200 that do not answer still leave time for the others."""
 
 WARNINGS: Final = 20
 """Named in one answer; the rest are counted."""
 
 _UNREMARKABLE: Final = frozenset({SourceState.OK, SourceState.NOT_YET, SourceState.UNKNOWN_POD})
-"""States that say something of one pod, or nothing at all, and not of the peer."""
+"""States that are about one pod, or about nothing, and not about the peer."""
 
 
 async def read_all(
@@ -59,7 +59,7 @@ async def read_all(
 async def _measured(
     rows: Sequence[Located], sources: Sources, clock: Clock, left: Countdown, deadlines: Deadlines
 ) -> Mapping[Name, WorkloadUsage]:
-    """The rows, node by node: what a node said is joined as it comes, and not held until the last has answered."""
+    """The rows, each node's as soon as its sources have answered."""
     turns = asyncio.Semaphore(PARALLEL_NODES)
     by_node: dict[str, list[Located]] = {}
     for row in rows:
@@ -94,7 +94,7 @@ def _unmeasured(source: WorkloadObject) -> WorkloadUsage:
 
 
 def _warnings(items: Iterable[WorkloadUsage]) -> tuple[str, ...]:
-    """One line per peer that cost rows their figures, in the order of the rows."""
+    """One line per failed peer, in the order of the rows."""
     faults = {
         (item.node_name, report.name): report
         for item in items

@@ -24,13 +24,13 @@ READ_DEADLINE_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class MetricsRead:
-    """One answer, whosever it is."""
+    """The answer for one namespace and name, perhaps of an earlier pod."""
 
     metrics: PodMetrics
     received: Received
 
     def reading(self, pod: Pod, clock: Clock) -> PodReading | SourceFailure:
-        """What it says of this pod at this moment; a failure when it says nothing of it."""
+        """The figures of this pod now; a failure if the answer is not about it."""
         usage = rules.pod_usage(
             self.metrics, pod_created_at=pod.created_at, own=pod.container_names, states=pod.containers
         )

@@ -1,4 +1,4 @@
-"""How a read ended, as values, and what a server needs of whoever reads."""
+"""How a read ended, as values, and the interface of a reader."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,14 +24,14 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """The workload exists and nothing can be said of its usage now; the message names each source and why."""
+    """The workload exists, but no source answered; the message names each source and why."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlineExceeded:
-    """The caller's time, or ours, ran out before anything could be said."""
+    """The caller's deadline, or ours, passed before any source answered."""
 
     message: str
 

@@ -1,7 +1,7 @@
 """Reads what workloads of one kind use now.
 
 Two reads of the API server at once, then every source at once, each within its own time. metrics.k8s.io is asked
-when the kubelet fails, or is silent for too long.
+when the kubelet fails, or has not answered for too long.
 """
 
 from typing_extensions import override
@@ -30,7 +30,7 @@ from devicemanager.worker.workloads.workload import Located, NotLocated
 
 
 class WorkloadReader(Reader):
-    """Answers for one workload of a kind, or for all.
+    """Reads one workload of a kind, or all.
 
     Args:
         reads: Entered; reads the workloads' objects and pods.
@@ -107,7 +107,7 @@ class WorkloadReader(Reader):
         )
 
     async def _usage(self, located: Located, left: Countdown) -> tuple[PodOutcome, PodOutcome | None]:
-        """What the kubelet says, and what metrics.k8s.io says if that was asked and has answered."""
+        """The kubelet's answer, and that of metrics.k8s.io if it was asked and has answered."""
         deadlines, name = self._deadlines, (located.pod.namespace, located.pod.name)
         kubelet_read = self._sources.kubelets.begin(located.node_name, deadline_s=left.at_most(deadlines.kubelet_s))
         if await kubelet_read.settled(deadlines.hedge_s):

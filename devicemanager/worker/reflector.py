@@ -1,7 +1,7 @@
 """A list in pages, and a copy of a collection kept current by list and watch, in bounded memory.
 
-The copy holds what ``describe`` makes of an object, never the object. While the API server cannot be reached the
-last copy stays, and says since when it is old through ``problem``.
+The copy holds what ``describe`` makes of an object, not the object. While the API server cannot be reached the last
+copy stays, and ``problem`` says since when it is outdated.
 """
 
 import asyncio
@@ -125,7 +125,7 @@ class Reflector(Generic[T]):
 
     @property
     def items(self) -> Mapping[str, T]:
-        """UID -> what was described. ``changes`` grows whenever this does not stay the same."""
+        """UID -> description. ``changes`` grows with every change."""
         return self._items
 
     async def settled(self) -> None:

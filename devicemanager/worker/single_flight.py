@@ -1,7 +1,6 @@
-"""One question in flight per key, shared by all who ask it, and its answer kept for a time.
+"""A cache with one call in flight per key, shared by all callers; its answer is kept for a time.
 
-A flight belongs to nobody who waits: a waiter that leaves, or is cancelled, leaves the others their answer. Answers
-and flights are bounded in number.
+A flight does not end with a caller that leaves or is cancelled. Answers and flights are bounded in number.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ _log: FilteringBoundLogger = structlog.get_logger()
 
 
 class OverloadedError(FetchError):
-    """Too many questions are under way, or we are shutting down: this one was not asked."""
+    """Too many calls are in flight, or the program is shutting down: nothing was called."""
 
 
 @dataclass(slots=True)
@@ -51,9 +50,9 @@ class Statistics:
 
 
 class Pending(Generic[V]):
-    """One caller's view of a question: its answer, or the flight that brings it, and how long this caller waits.
+    """One caller's view of a call: its answer, or the flight, and how long this caller waits.
 
-    Failures are values: they are many callers' at once, and nobody's to handle by surprise.
+    Failures are values, because many callers share one.
     """
 
     __slots__ = ("_deadline_s", "_ends_s", "_loop", "_source")
@@ -143,11 +142,12 @@ class SingleFlightCache(Generic[K, V]):
     def join(
         self, key: K, fetch: Callable[[], Awaitable[V]], *, deadline_s: float | None = None, keep: bool = True
     ) -> Pending[V]:
-        """A kept answer that is fresh, or the flight under way, or a new one. Costs no task of the caller's.
+        """A fresh kept answer, the flight under way, or a new one. Needs no task of the caller's.
 
         Args:
-            key: Whom or what the question is about.
-            fetch: Asks, within a deadline of its own, if nobody does already. Raises FetchError or DocumentError.
+            key: What is read.
+            fetch: Called, with a deadline of its own, if no call for the key is in flight. Raises FetchError or
+                DocumentError.
             deadline_s: Seconds from now that this caller waits; None for as long as it takes. With none left no
                 flight is begun.
             keep: Whether the answer of a flight that this call begins may be given to those who ask later.
@@ -184,7 +184,7 @@ class SingleFlightCache(Generic[K, V]):
         return outcome
 
     def forget(self, key: K) -> None:
-        """Keeps an answer no longer, so that the next caller asks anew; a flight under way goes on."""
+        """Drops a kept answer, so that the next caller gets a new one; a flight under way goes on."""
         self._kept.pop(key, None)
 
     async def _fly(self, key: K, fetch: Callable[[], Awaitable[V]], *, keep: bool) -> V | FetchError:

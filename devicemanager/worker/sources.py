@@ -41,7 +41,7 @@ _log: FilteringBoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """Seconds for which an answer is shared with those who come later; 0 is always fresh.
+    """Seconds for which an answer is shared with later callers; 0 is always fresh.
 
     Attributes:
         kubelet_s: A summary costs a kubelet up to a second, and its figures move every 10 to 15.
@@ -133,7 +133,7 @@ class FaultLog:
         self._states: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def note(self, source: str, node: str, fault: SourceFailure | None) -> None:
-        """What asking one peer just showed; None for nothing wrong."""
+        """Record how one peer answered; None for no fault."""
         peer = (source, node)
         if fault is None:
             if self._states.pop(peer, None) is not None:
@@ -181,7 +181,7 @@ def assemble(
 
 
 def of_pod(read: NodeRead | MetricsRead | FetchError, located: Located, clock: Clock) -> PodOutcome:
-    """What a summary, or metrics.k8s.io, says of one pod at this moment."""
+    """The figures of one pod now, from a summary or metrics.k8s.io."""
     return failure(read) if isinstance(read, FetchError) else read.reading(located.pod, clock)
 
 

@@ -9,7 +9,7 @@ from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.transport.failures import within
 from devicemanager.wire import kubernetes
-from devicemanager.worker.api_errors import refusal
+from devicemanager.worker.api_errors import fetch_error
 
 
 class WatchEvent(NamedTuple):
@@ -66,10 +66,10 @@ class _Lines:
 
 def _event(line: bytes) -> WatchEvent:
     try:
-        told = kubernetes.parse_watch_line(line)
+        event = kubernetes.parse_watch_line(line)
     except DocumentError as error:
         raise FetchError(SourceState.INVALID, str(error)) from error
-    if told.type == "ERROR":
-        status = kubernetes.parse_status(bytes(told.object))
-        raise refusal(status.code if status and status.code else 500, bytes(told.object))
-    return WatchEvent(told.type, bytes(told.object))
+    if event.type == "ERROR":
+        status = kubernetes.parse_status(bytes(event.object))
+        raise fetch_error(status.code if status and status.code else 500, bytes(event.object))
+    return WatchEvent(event.type, bytes(event.object))

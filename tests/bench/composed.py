@@ -29,18 +29,18 @@ async def main(period_s: float, cert_dir: Path, milestones: list[int]) -> int:
     log = structlog.get_logger()
     clock = SystemClock()
     identity = tls.ServerIdentity(PairFiles.in_directory(cert_dir), clock=clock, log=log)
-    holder = SnapshotStore("nvidia", period_s, None, clock)
+    store = SnapshotStore("nvidia", period_s, None, clock)
     command = [sys.executable, "-m", "collectors", "nvidia"]
     supervisor = Supervisor(
-        SupervisorOptions(manufacturer="nvidia", period_s=period_s, command=command), holder, clock, log
+        SupervisorOptions(manufacturer="nvidia", period_s=period_s, command=command), store, clock, log
     )
     shutdown = probes.Shutdown()
     app = server.build_app(
-        store=holder,
-        exposition=Exposition(holder, lambda: identity.not_after, clock),
+        store=store,
+        exposition=Exposition(store, lambda: identity.not_after, clock),
         access=server.ClientPolicy(certificate_required=False),
         live=[probes.PING],
-        ready=[probes.PING, server.collector_check(holder), shutdown.check],
+        ready=[probes.PING, server.collector_check(store), shutdown.check],
         clock=clock,
         log=log,
     )
@@ -48,7 +48,7 @@ async def main(period_s: float, cert_dir: Path, milestones: list[int]) -> int:
 
     async def announce() -> None:
         for milestone in milestones:
-            while holder.version < milestone:  # noqa: ASYNC110 - the holder has no event, and must not get one for this
+            while store.version < milestone:  # noqa: ASYNC110 - the store has no event, and must not get one for this
                 await asyncio.sleep(period_s)
             print(milestone, flush=True)  # noqa: T201 - a program; this is its result
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""What a bench found, as Markdown, each budget with its verdict beside the figure."""
+"""What a bench found, as Markdown, each budget with its result beside the figure."""
 
 import statistics
 import sys
@@ -63,7 +63,7 @@ class Report:
     def budgets(self, *checked: "Budget") -> None:
         """A table of budgets."""
         self.table(
-            ("budget", "limit", "measured", "verdict"),
+            ("budget", "limit", "measured", "result"),
             [(one.what, one.limit, one.measured, "ok" if one.kept else "**over**") for one in checked],
         )
         self.missed += [one.what for one in checked if not one.kept]

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import psutil
 
-PATIENCE_S: Final = 20.0
+DEADLINE_S: Final = 20.0
 _POLL_S: Final = 0.02
 
 Document = Mapping[str, Any]
@@ -152,7 +152,7 @@ class DeviceManager:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Signals it and waits for its end. Returns the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(timeout=PATIENCE_S)
+        return self.process.wait(timeout=DEADLINE_S)
 
     def kill(self) -> None:
         """For clean-up: gone at once, with its children."""
@@ -162,7 +162,7 @@ class DeviceManager:
     def _until(
         self, found: Callable[[], Document | None], what: str, seen: Callable[[], str] = lambda: ""
     ) -> Document:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             answer = found()
             if answer is not None:

@@ -35,7 +35,7 @@ class ExpectedCard:
         pci: ``dddd:bb:dd.f`` in lower case.
         memory_bytes: Capacity; whole MiB where the tool printed MiB.
         memory_used_bytes: In use, what the driver reserves not counted.
-        cores_percent: Utilization of the compute units.
+        utilization_percent: Utilization of the compute units.
         partitioned: MIG is on, so that a missing utilization has that reason.
         temperature_celsius: Of the card.
         power_milliwatts: Exactly as printed.
@@ -49,7 +49,7 @@ class ExpectedCard:
     pci: str
     memory_bytes: int | None
     memory_used_bytes: int | None
-    cores_percent: int | None
+    utilization_percent: int | None
     partitioned: bool
     temperature_celsius: int | None
     power_milliwatts: int | None
@@ -138,7 +138,7 @@ class _Record:
             pci=self.bus_id.lower()[-12:],
             memory_bytes=self.total,
             memory_used_bytes=self.used,
-            cores_percent=self.gpu,
+            utilization_percent=self.gpu,
             partitioned=bool(self.mig),
             temperature_celsius=self.temperature,
             power_milliwatts=self.power_milliwatts,

@@ -17,7 +17,7 @@ from devicemanager.demo.cluster.stand_in import WORKER_USER, StandInCluster
 from tests.e2e.test_kubectl import KUBECTL, Front
 from tests.e2e.test_worker import Worker, started
 from tests.e2e.toy.workload import LABEL
-from tests.unit.apiserver.room import GROUPS, SERVER_NAME
+from tests.unit.apiserver.api_server import GROUPS, SERVER_NAME
 
 pytestmark = pytest.mark.asyncio
 

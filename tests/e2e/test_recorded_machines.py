@@ -24,7 +24,7 @@ def reading_of(card: ExpectedCard, index: int) -> Line:
     def or_unsupported(figure: object) -> object:
         return "unsupported" if figure is None else figure
 
-    no_cores = "partitioned" if card.partitioned else "unsupported"
+    no_utilization = "partitioned" if card.partitioned else "unsupported"
     errors = card.ecc_uncorrected
     return {
         "index": index,
@@ -33,7 +33,7 @@ def reading_of(card: ExpectedCard, index: int) -> Line:
         "pci": card.pci,
         "memory": or_unsupported(card.memory_bytes),
         "memoryUsed": or_unsupported(card.memory_used_bytes),
-        "cores": no_cores if card.cores_percent is None else card.cores_percent,
+        "cores": no_utilization if card.utilization_percent is None else card.utilization_percent,
         "temperature": or_unsupported(card.temperature_celsius),
         "power": or_unsupported(card.power_milliwatts),
         "powerLimit": or_unsupported(card.limit_milliwatts),
@@ -60,4 +60,4 @@ def test_every_kind_of_record_is_there() -> None:
     assert any(card.partitioned for card in cards)
     assert any(card.power_milliwatts is None for card in cards)
     assert any(card.ecc_uncorrected is None for card in cards)
-    assert any((card.cores_percent or 0) > 50 for card in cards)
+    assert any((card.utilization_percent or 0) > 50 for card in cards)

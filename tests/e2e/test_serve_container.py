@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.device_manager import PATIENCE_S, DeviceManager, Serve
+from tests.e2e.device_manager import DEADLINE_S, DeviceManager, Serve
 from tests.standins.nvml import NvmlStandin, Scenario
 
 IMPATIENT = """
@@ -38,7 +38,7 @@ def in_container(serve: Serve, files: Path, environment: Mapping[str, str]) -> D
 
 
 def assert_ended_for_a_new_container(manager: DeviceManager, lacking: str) -> None:
-    assert manager.process.wait(PATIENCE_S) == 1
+    assert manager.process.wait(DEADLINE_S) == 1
     (said,) = manager.events("container_outdated")
     assert said["level"] == "error"
     assert "the kernel module nvidia is loaded" in said["detail"]

@@ -350,7 +350,7 @@ def test_ecc_errors_make_a_card_unhealthy_and_keep_its_figures(nvidia: Start) ->
     assert "4 uncorrected ECC errors" in card["unhealthyReason"]
 
 
-def test_f10_a_contained_error_is_no_verdict(nvidia: Start) -> None:
+def test_f10_a_contained_error_does_not_make_a_card_unhealthy(nvidia: Start) -> None:
     """F10: the error was counted, and the row it was in is remapped."""
     (card,) = cards(nvidia(Scenario.healthy(1).card(0, ecc_uncorrected=1)).until_state("ok"))
 
@@ -372,7 +372,7 @@ def test_f10_a_query_that_keeps_failing_is_a_reason_until_it_answers(nvidia: Sta
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetHandleByIndex_v2"])
 @pytest.mark.parametrize("position", [0, 1])
-def test_f04_a_card_that_blames_the_driver_is_listed_whatever_its_position(
+def test_f04_a_card_with_a_driver_code_is_listed_whatever_its_position(
     nvidia: Start, function: str, position: int
 ) -> None:
     """F04: with its own fault; the other one has its figures, and the state is good."""

@@ -25,14 +25,14 @@ def shown(card: ExpectedCard, index: int) -> Document:
         "memory": None if total is None else -(-total // MIB),
         "memoryUsage": None if used is None else -(-used // MIB),
         "memoryUtilization": None if total is None or used is None else int(100 * used / total),
-        "coresUtilization": card.cores_percent,
+        "coresUtilization": card.utilization_percent,
         "temperature": card.temperature_celsius,
         "powerUsage": None if card.power_milliwatts is None else card.power_milliwatts // 1000,
         "powerLimit": None if card.limit_milliwatts is None else card.limit_milliwatts // 1000,
         "clockReductionReasons": card.clock_reductions,
     }
     absent = {key: "unsupported" for key, figure in figures.items() if figure is None}
-    if card.partitioned and card.cores_percent is None:
+    if card.partitioned and card.utilization_percent is None:
         absent["coresUtilization"] = "partitioned"
     if card.ecc_uncorrected is None:
         absent["ecc"] = "unsupported"

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from devicemanager.model import figures
-from tests.e2e.device_manager import PATIENCE_S, DeviceManager, Document, Serve, bus, cards, environment
+from tests.e2e.device_manager import DEADLINE_S, DeviceManager, Document, Serve, bus, cards, environment
 from tests.standins.nvml import NvmlStandin, Scenario, healthy_card
 from tests.timing import wait_until
 
@@ -337,7 +337,7 @@ def test_a_look_that_reads_nothing_says_so_and_returns_1(
         env=environment(nvml.environment),
         cwd=tmp_path,
         capture_output=True,
-        timeout=PATIENCE_S,
+        timeout=DEADLINE_S,
         check=False,
     )
 
@@ -397,7 +397,7 @@ def test_cards_that_wake_up_slowly_once_in_a_process_are_read(nvidia: Start) -> 
 
 
 def test_a_card_that_hung_is_tried_with_the_time_that_it_takes_to_wake_up(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F11: a trial is the first touch of its process, too; it does not repeat a wait that is too short for it."""
+    """F11: a probe is the first touch of its process, too; it does not repeat a wait that is too short for it."""
     manager = nvidia(Scenario.healthy(2).call("nvmlDeviceGetPowerUsage", 1, hang=True), "--open-timeout=2s")
     manager.until(lambda seen: len(cards(seen)) == 2 and cards(seen)[1]["unhealthy"])
 

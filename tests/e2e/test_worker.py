@@ -21,7 +21,7 @@ from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
 from devicemanager.tls.certificates import Authority
 from tests.e2e.device_manager import LATE_SIGNALS
 from tests.timing import until
-from tests.unit.apiserver.room import GROUPS, SERVER_NAME, Received, exchange
+from tests.unit.apiserver.api_server import GROUPS, SERVER_NAME, Received, exchange
 
 pytestmark = pytest.mark.asyncio
 

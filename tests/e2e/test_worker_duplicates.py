@@ -15,7 +15,7 @@ from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.responses import json_answer
 from devicemanager.demo.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import Worker, furnish, path, started
-from tests.unit.apiserver.room import GROUPS
+from tests.unit.apiserver.api_server import GROUPS
 
 pytestmark = pytest.mark.asyncio
 

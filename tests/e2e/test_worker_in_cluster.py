@@ -12,7 +12,7 @@ import pytest
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
 from devicemanager.tls.certificates import Authority
 from tests.e2e.test_worker import Worker, furnish, path
-from tests.unit.apiserver.room import GROUPS, SERVER_NAME
+from tests.unit.apiserver.api_server import GROUPS, SERVER_NAME
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,7 +10,7 @@ from devicemanager.demo.cluster.objects import SYSTEM_NAMESPACE
 from devicemanager.demo.cluster.stand_in import WORKER_USER, StandInCluster
 from devicemanager.tls.certificates import self_signed
 from tests.e2e.test_worker import furnish, path, started
-from tests.unit.apiserver.room import GROUPS
+from tests.unit.apiserver.api_server import GROUPS
 
 pytestmark = pytest.mark.asyncio
 

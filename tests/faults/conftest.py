@@ -20,7 +20,7 @@ from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.supervisor import Supervisor, SupervisorOptions
 
 FAKE = Path(__file__).parent / "children" / "collector.py"
-PATIENCE_S = 20.0
+DEADLINE_S = 20.0
 
 
 class WatchedStore(SnapshotStore):
@@ -47,7 +47,7 @@ class WatchedStore(SnapshotStore):
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait until something is true, looking whenever the snapshot changes."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not true():
                 self._wake.clear()
                 await self._wake.wait()

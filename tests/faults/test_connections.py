@@ -14,7 +14,7 @@ from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Probe, handler
 from tests.timing import until
-from tests.tls_peers import PATIENCE_S, Logged, authority, cas, client, connected, on_both_loops, server_identity
+from tests.tls_peers import DEADLINE_S, Logged, authority, cas, client, connected, on_both_loops, server_identity
 
 SLOW_PEERS = 1000
 PROBES = 20
@@ -64,7 +64,7 @@ class SlowPeers:
         raw.bind((f"127.0.1.{1 + number % self._sources}", 0))
         self._sockets.append(raw)
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             await loop.sock_connect(raw, self._address)
             # The server may have given this one up already, to make room for a later one.
             with contextlib.suppress(OSError):

@@ -38,7 +38,7 @@ from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, ReviewCache
 from devicemanager.worker.apiserver.selectors import SelectorError, parse_labels, parse_selection
 from devicemanager.worker.apiserver.warning_headers import warning_header
 from tests.timing import FakeClock
-from tests.unit.apiserver.room import GROUPS, MadeUpApi, exchange, open_room, usage
+from tests.unit.apiserver.api_server import GROUPS, MadeUpApi, exchange, running_server, usage
 
 TRUST = FrontProxyTrust(
     "pem",
@@ -246,18 +246,18 @@ def test_soup_over_a_real_connection(tmp_path: Path, headers: list[tuple[str, st
     """Without the certificate: anonymous, refused, in an error that can be read; and the server lives on."""
 
     async def ask() -> None:
-        async with open_room(tmp_path) as room:
-            room.api.allows = lambda spec: spec["user"] != "system:anonymous"
-            path = f"{room.prefix}/namespaces/team-a/instances/web/metrics"
-            reader, writer = await room.connect()
+        async with running_server(tmp_path) as server:
+            server.api.allows = lambda spec: spec["user"] != "system:anonymous"
+            path = f"{server.prefix}/namespaces/team-a/instances/web/metrics"
+            reader, writer = await server.connect()
             answer = await exchange(reader, writer, path, [*headers, ("Accept", accept)])
             writer.close()
             assert answer.status in {400, 403}
             if answer.status == 403:
-                (spec,) = room.api.specs(ACCESS_REVIEWS)
+                (spec,) = server.api.specs(ACCESS_REVIEWS)
                 assert spec["user"] == "system:anonymous"
-            assert room.reader.reads == []
-            assert (await room.request("/livez")).body == b"ok"
+            assert server.reader.reads == []
+            assert (await server.request("/livez")).body == b"ok"
 
     asyncio.run(ask())
 
@@ -265,13 +265,13 @@ def test_soup_over_a_real_connection(tmp_path: Path, headers: list[tuple[str, st
 @pytest.mark.asyncio
 @pytest.mark.parametrize("group", GROUPS)
 async def test_the_server_keeps_what_its_openapi_promises(tmp_path: Path, group: str) -> None:
-    async with open_room(tmp_path, group) as room:
-        room.reader.add(usage("web", "default"), usage("llm", "team-a"))
-        room.api.tokens["good"] = {"username": "viewer"}
+    async with running_server(tmp_path, group) as server:
+        server.reader.add(usage("web", "default"), usage("llm", "team-a"))
+        server.api.tokens["good"] = {"username": "viewer"}
         headers = {"Authorization": "Bearer good"}
-        document = (await room.request(f"/openapi/v3/apis/{group}/v1", list(headers.items()))).json
-        host, port = room.listener.addresses[0]
-        ca = room.serving.pem.certificate
+        document = (await server.request(f"/openapi/v3/apis/{group}/v1", list(headers.items()))).json
+        host, port = server.listener.addresses[0]
+        ca = server.serving.pem.certificate
         await asyncio.to_thread(_conform, document, f"https://{host}:{port}", headers, ca)
 
 

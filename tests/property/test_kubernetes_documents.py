@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.wire import kubernetes
-from devicemanager.worker.api_errors import refusal
+from devicemanager.worker.api_errors import fetch_error
 from devicemanager.worker.cluster import is_name, object_path
 
 JSON = st.recursive(
@@ -38,7 +38,7 @@ def test_parsers_raise_their_own_error_only(body: bytes) -> None:
 
 @given(st.integers(min_value=400, max_value=599), BODIES)
 def test_any_error_answer_is_one_printable_line(status: int, body: bytes) -> None:
-    error = refusal(status, body)
+    error = fetch_error(status, body)
 
     assert error.status == status
     assert error.message.startswith(f"HTTP {status}")

@@ -231,13 +231,13 @@ def _figures_of(
     ]
     if Mode.PARTITIONED in modes:
         mine = [record for record in records if record.partition_id == card.partition_id]
-        return {record.memory_used_mib for record in mine} | {record.cores_percent for record in mine}
+        return {record.memory_used_mib for record in mine} | {record.utilization_percent for record in mine}
     if Mode.SLICED in modes:
         mine = [record for record in records if record.partition_id is None]
         counts = range(len(mine) + 1)
         picks = [pick for count in counts for pick in itertools.combinations(mine, count)]
         return {sum(_number(record.memory_used_mib) for record in pick) for pick in picks} | {
-            sum(_number(record.cores_percent) for record in pick) for pick in picks
+            sum(_number(record.utilization_percent) for record in pick) for pick in picks
         }
     whole = [entry for entry in snapshot.cards[card.manufacturer] if entry.id == card.id and card.id not in MADE_UP]
     return {entry.figures["memory_used"] for entry in whole} | {

@@ -1,8 +1,8 @@
-"""A vendor library that does not exist, and its maker's module, for tests of what all makers share.
+"""A made-up vendor library and its module, for tests of the code that all vendors share.
 
 The library counts its cards anew at every call, wants its handles freed, and has codes and units of its own: memory
 in KiB, temperatures in tenths of a degree, power in watts. What it answers is a :class:`Script`: an object within a
-test, a file for a collector process, which finds the maker's module by its entry point.
+test, a file for a collector process, which finds the vendor's module by its entry point.
 """
 
 import json
@@ -165,7 +165,7 @@ class Acme:
 
 
 class AcmeLibrary:
-    """The maker's module: calls, units and codes."""
+    """The vendor's module: calls, units and codes."""
 
     codes = CODES
     call_names = CallNames("acmeInit", "acmeCount", "acmeHandle")
@@ -243,7 +243,7 @@ def play(script: Script, folder: Path) -> None:
 
 
 def install(folder: Path) -> dict[str, str]:
-    """What a process needs in its environment to find the maker, as if its package were installed."""
+    """What a process needs in its environment to find the vendor, as if its package were installed."""
     records = folder / "acme_devicemanager-1.0.dist-info"
     records.mkdir()
     (records / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-devicemanager\nVersion: 1.0\n")

@@ -91,7 +91,7 @@ def _verb(method: str, query: Mapping[str, str], is_collection: bool) -> str:
 
 
 def _pinned(query: Mapping[str, str]) -> str:
-    """The name that a field selector pins. One that cannot be parsed pins none; it is refused later, as 400."""
+    """The name that a field selector selects; empty also for a malformed one, which is refused later."""
     try:
         return pinned_name(query.get("fieldSelector", "")) or ""
     except SelectorError:

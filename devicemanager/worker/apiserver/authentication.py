@@ -1,7 +1,7 @@
 """Who sends a request: a user named by the front proxy, the user of a bearer token, or anonymous.
 
-An invalid credential is refused, never ignored: whoever sends one does not mean to be anonymous. Identity headers
-on a connection without the front proxy's certificate are no credential at all, whoever sends them.
+An invalid credential is refused, never taken for anonymous. Identity headers
+on a connection without the front proxy's certificate are no credential at all.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from devicemanager.worker.apiserver.reviews import Poster, ReviewCache
 from devicemanager.worker.single_flight import OverloadedError
 
 PeerCertificate: TypeAlias = Mapping[str, object]
-"""What the ssl module says of a certificate that it verified."""
+"""A verified certificate, as the ssl module describes it."""
 
 TokenReviews: TypeAlias = "ReviewCache[bytes, User | str]"
 """Token digest -> its user, or why it has none."""
@@ -50,7 +50,7 @@ class Authenticator:
             certificate is believed.
         api: Answers TokenReviews.
         tokens: Remembers the answers.
-        clock: For certificates that end while their connection lives on.
+        clock: For certificates that expire on an open connection.
     """
 
     def __init__(

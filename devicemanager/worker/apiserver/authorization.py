@@ -18,7 +18,7 @@ HEALTH_ROOTS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 """Open to everybody: kubelets ask without a credential. Exactly these, not what is under them."""
 
 REMEMBERED_LIMIT_BYTES: Final = 10_000
-"""A question longer than this is asked each time, so that no caller fills the memory."""
+"""A longer request is reviewed each time, so that no caller fills the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Authorizer:
             raise ReviewFailedError(f"the API server could not be asked who may do this: {error}") from error
 
     async def probe(self) -> None:
-        """Ask something whose answer does not matter, to learn whether we may ask at all.
+        """Make a review whose answer does not matter, to learn whether reviews work.
 
         Raises:
             ReviewFailedError: No.

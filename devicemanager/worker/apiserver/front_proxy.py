@@ -1,7 +1,7 @@
 """Follows what the cluster publishes about its front proxy, and keeps the last good state of it.
 
 The CA goes to the listener and the names stay here, both without a restart. A ConfigMap that is deleted, emptied or
-garbled changes nothing: the aggregator that it described is still the one that calls.
+malformed changes nothing: the aggregator that it described still calls.
 """
 
 import json
@@ -18,7 +18,7 @@ from devicemanager.worker.reflector import Reflector
 NAME: Final = "extension-apiserver-authentication"
 CONFIG_MAPS: Final = "/api/v1/namespaces/kube-system/configmaps"
 RECHECK_S: Final = 60.0
-"""The ConfigMap is read anew at least so often, whatever the watch says: a watch can die without a word."""
+"""The ConfigMap is read again at least this often, because a watch can stop without an error."""
 
 
 class FrontProxy:
@@ -56,7 +56,7 @@ class FrontProxy:
         await self._config_maps.run()
 
     def _take(self) -> None:
-        """Adopt the ConfigMap as it is now; one that is of no use leaves what was known."""
+        """Adopt the current ConfigMap; if it cannot be used, keep the last good one."""
         try:
             trust = next(iter(self._config_maps.items.values()), DocumentError("not found"))
             if isinstance(trust, DocumentError):
@@ -69,7 +69,7 @@ class FrontProxy:
             self._report(None)
 
     def _adopt(self, trust: FrontProxyTrust) -> None:
-        """The CA first: names that are believed must never be ahead of the certificates that carry them."""
+        """Adopt the CA before the names, so that no name is trusted under another CA."""
         if self.trust is None or trust.ca_pem != self.trust.ca_pem:
             try:
                 self._install(trust.ca_pem)
@@ -92,7 +92,7 @@ class FrontProxy:
 
 
 def _read(config_map: bytes) -> FrontProxyTrust | DocumentError:
-    """What the ConfigMap says, or what is wrong with it."""
+    """The trust in the ConfigMap, or what is wrong with it."""
     try:
         match json.loads(config_map):
             case {"data": dict(data)}:

@@ -12,7 +12,7 @@ _ANONYMOUS_NAME: Final = "system:anonymous"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A caller whose identity is settled. Hashable: it is half of the authorization cache's key.
+    """An authenticated caller. Hashable: it is half of the authorization cache's key.
 
     Attributes:
         name: Never empty.

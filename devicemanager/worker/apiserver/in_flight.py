@@ -1,4 +1,4 @@
-"""A limit on requests in flight. Beyond it a caller is told to try again, instead of waiting without end."""
+"""A limit on requests in flight. Beyond it a request is refused with 429."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

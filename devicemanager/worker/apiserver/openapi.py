@@ -119,7 +119,7 @@ class OpenApiDocuments:
         """``/openapi/v2``."""
 
     def v3(self, asked_hash: str, now: datetime) -> StaticDocument:
-        """The v3 document; one asked for by its own hash may be kept for a year, which is for ever on the web."""
+        """The v3 document; one asked for by its own hash may be cached for a year."""
         if asked_hash != self.hash:
             return self._version
         expires = format_datetime(now + _A_YEAR, usegmt=True)

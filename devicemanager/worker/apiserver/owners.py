@@ -3,7 +3,7 @@
 Objects may name an Instance of our group and version as their owner, as discovery lists the kind. The
 garbage collector then asks here, and **deletes every dependent when the answer is 404**. So this answers with the
 metadata of the live custom resource, read from the API server for this very request, through no cache.
-404 is passed on only as the API server's own word about that name. Whatever else goes wrong is 503, after which the
+404 is passed on only if the API server itself answered it for that name. Any other failure is 503, after which the
 collector keeps the dependents and asks again.
 """
 
@@ -37,7 +37,7 @@ class Getter(Protocol):
 
 
 class Owners:
-    """Answers for workloads as owners of other objects: those kinds that discovery lists beside their usage.
+    """Answers for workloads as owners of other objects, for kinds that discovery lists.
 
     Args:
         cluster: Where the objects are. Nothing is read before :meth:`get`.
@@ -58,7 +58,7 @@ class Owners:
         return attributes.resource in self._sources and not attributes.subresource
 
     def serves(self, attributes: Attributes) -> bool:
-        """Whether the path names one object, to the letter, whose kind is defined in our group."""
+        """Whether the path is exactly that of one object, of a kind that is defined in our group."""
         source = self._sources[attributes.resource]
         prefix = f"/apis/{self._api_group}/{API_VERSION}"
         path = f"{prefix}/namespaces/{attributes.namespace}/{source.plural}/{attributes.name}"

@@ -71,7 +71,7 @@ async def check_registration(api: Getter, api_group: str, own: Service) -> None:
 
 
 def conflict(body: bytes, api_group: str, own: Service) -> str | None:
-    """What stands against serving, as one sentence with the ways out; None when nothing does. Pure.
+    """Why serving is refused, as one sentence with the remedies; None if it is not. Pure.
 
     Raises:
         DocumentError: The bytes are no APIService.

@@ -1,4 +1,4 @@
-"""From usages to the bytes of an answer, in whatever form was asked for. Pure."""
+"""Renders usages as the bytes of an answer, in the form that was asked for. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from devicemanager.worker.workloads.workload import API_VERSION, Workload
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What a list says of the pages behind this one.
+    """What a list says about its further pages.
 
     Attributes:
         token: Empty on the last page.

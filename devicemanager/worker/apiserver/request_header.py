@@ -1,4 +1,4 @@
-"""Identity as the front proxy hands it on: the trust it publishes, and the headers it sends. Pure.
+"""The caller's identity from the front proxy: the trust it publishes, and the headers it sends. Pure.
 
 The API server publishes in ConfigMap ``kube-system/extension-apiserver-authentication`` which CA signs the front
 proxy's client certificate, which names that certificate may carry, and which headers name the user. The headers are
@@ -32,7 +32,7 @@ class IdentityHeaderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FrontProxyTrust:
-    """What the cluster says of its front proxy.
+    """How to recognise the front proxy, as the cluster publishes it.
 
     Attributes:
         ca_pem: The CA bundle that signs the front proxy's client certificate.
@@ -99,7 +99,7 @@ def _headers(data: Mapping[str, str], key: str) -> tuple[str, ...]:
 
 
 def user_from_headers(headers: Headers, trust: FrontProxyTrust) -> User | None:
-    """The user that the front proxy speaks for; None when it names none.
+    """The user that the front proxy names; None if it names none.
 
     Only for a connection whose certificate was found to be the front proxy's.
 
@@ -120,7 +120,7 @@ def user_from_headers(headers: Headers, trust: FrontProxyTrust) -> User | None:
 
 
 def _first(headers: Headers, names: tuple[str, ...]) -> str:
-    """The first value that is not empty. A header given twice is refused: one of the two is somebody else's."""
+    """The first value that is not empty. A header given twice is refused: one may be forged."""
     found = ""
     for name in names:
         values = headers.getall(name, [])
@@ -155,7 +155,7 @@ def _unescape(key: str) -> str:
 
 
 def _check_text(user: User) -> None:
-    """Bytes that are not UTF-8 reach us as surrogates; two different users could be told apart by nobody then."""
+    """Refuse text that is not UTF-8: it arrives as surrogates, and two users could look alike."""
     values = [user.name, user.uid, *user.groups, *(part for key, many in user.extra for part in (key, *many))]
     try:
         "".join(values).encode()

@@ -1,7 +1,7 @@
 """Reading the usage of one kind of workload: of one, or of a list of them.
 
-Callers have been authorized. Those who ask for a workload while a read of it is under way share that read, its
-answer and its bytes; nothing is kept once the last of them has it.
+Callers have been authorized. Callers that ask for a workload while it is being read share the read, the
+answer and its bytes; nothing is kept after that.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
@@ -52,7 +52,7 @@ class Reply:
 
 @dataclass(slots=True)
 class _SharedOutcome:
-    """How a read ended and, once somebody asked for it, the answer as an object.
+    """How a read ended, and its answer as an object, made once.
 
     Attributes:
         object_reply: Encoded once for all who share the read.
@@ -165,7 +165,7 @@ class ResourceHandler:
     async def _selected(
         self, attributes: Attributes, parameters: ListParameters
     ) -> tuple[Sequence[WorkloadUsage], Continuation, Sequence[str]]:
-        """What a list selects, and what it lacks. Nothing is read of what it does not select."""
+        """What a list selects, and what is missing. Only that is read."""
         request = _ListRequest(attributes.namespace or None, parameters.selection, parameters.page)
         if attributes.namespace and attributes.name:
             shared = await self._shared(attributes, parameters.deadline_s)
@@ -195,7 +195,7 @@ class ResourceHandler:
         key: K,
         deadline_s: float | None,
     ) -> V:
-        """One read with all who ask for the same; alone where the caller has a deadline of its own.
+        """One read shared by equal requests; a caller with a deadline of its own gets its own.
 
         Its read must give up slow sources sooner than the others' would.
         """

@@ -1,4 +1,4 @@
-"""Asking the API server about callers: TokenReview and SubjectAccessReview, and a cache of the answers.
+"""TokenReview and SubjectAccessReview of callers, and a cache of their answers.
 
 Built and read as plain JSON: two small documents, whose keys are fixed by Kubernetes.
 """
@@ -38,7 +38,7 @@ Answer = TypeVar("Answer")
 
 
 class ReviewCache(SingleFlightCache[Key, Answer]):
-    """Answers to reviews of one kind; one review per key at a time, whoever asks.
+    """Answers to reviews of one kind; one review per key at a time.
 
     Args:
         clock: For the age of answers.
@@ -98,12 +98,12 @@ def _status(body: bytes) -> Mapping[str, object]:
 
 
 def token_review(token: str) -> dict[str, object]:
-    """The question who a token is."""
+    """A TokenReview for a token."""
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
 
 
 def reviewed_user(status: Mapping[str, object]) -> User | None:
-    """Who a token is; None when it is nobody's.
+    """The user of a token; None if it is not valid.
 
     Raises:
         DocumentError: The user is not one.
@@ -118,7 +118,7 @@ def reviewed_user(status: Mapping[str, object]) -> User | None:
 
 
 def access_review(user: User, attributes: Attributes) -> dict[str, object]:
-    """The question whether a user may do something."""
+    """A SubjectAccessReview for a user and a request."""
     spec: dict[str, object] = {"user": user.name, "groups": list(user.groups)}
     if user.uid:
         spec["uid"] = user.uid

@@ -88,7 +88,7 @@ class ApiServer:
         }
 
     def application(self) -> web.Application:
-        """An application of one handler: Kubernetes' paths say more than a router's patterns can.
+        """An application with one handler: a router's patterns cannot express Kubernetes' paths.
 
         A middleware sees every request, also those that no pattern matches, such as a path with a line break; the
         route only spares the others a search that ends in an exception.
@@ -195,7 +195,7 @@ class ApiServer:
         return await handler.get(attributes, parameters.read_parameters(request.query, accept))
 
     def _expected_path(self, attributes: Attributes) -> str:
-        """Where we serve this, to the letter: no part more, none empty."""
+        """The exact path under which this is served."""
         parts = [self._prefix]
         if attributes.namespace or not attributes.is_collection:
             parts += ["namespaces", attributes.namespace]

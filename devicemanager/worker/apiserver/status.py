@@ -52,7 +52,7 @@ class StatusError(Exception):
 
 
 def unauthorized() -> StatusError:
-    """No valid credential. It says no more, so that guessing teaches nothing."""
+    """No valid credential. The reason is not given, so that it cannot be probed."""
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
@@ -75,7 +75,7 @@ def forbidden(user: User, attributes: Attributes, why: str = "") -> StatusError:
 
 
 def not_found(attributes: Attributes) -> StatusError:
-    """The object does not exist. The words are ours, never a source's: they carry nothing but what was asked."""
+    """The object does not exist. The message holds nothing but the request."""
     return StatusError(
         404, "NotFound", f'{attributes.qualified_resource} "{attributes.name}" not found', _details(attributes)
     )

@@ -1,4 +1,4 @@
-"""The room, for tests that need no other."""
+"""A running API server, for tests that need no other."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.unit.apiserver.room import GROUPS, Room, open_room
+from tests.unit.apiserver.api_server import GROUPS, Server, running_server
 
 
 @pytest_asyncio.fixture(params=GROUPS)
-async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Room]:
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
     """A server under each API group, its front proxy trusted."""
-    async with open_room(tmp_path, str(request.param)) as opened:
+    async with running_server(tmp_path, str(request.param)) as opened:
         yield opened

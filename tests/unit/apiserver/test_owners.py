@@ -11,10 +11,10 @@ import pytest_asyncio
 
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.worker.api_errors import refusal
+from devicemanager.worker.api_errors import fetch_error
 from devicemanager.worker.apiserver.owners import LOOKUPS
 from tests.timing import until
-from tests.unit.apiserver.room import GROUPS, Received, Room, open_room
+from tests.unit.apiserver.api_server import GROUPS, Received, Server, running_server
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,18 +40,18 @@ METADATA = {
 
 
 @pytest_asyncio.fixture
-async def first_room(tmp_path: Path) -> AsyncIterator[Room]:
+async def first_server(tmp_path: Path) -> AsyncIterator[Server]:
     """A server under the group that Instances are defined in."""
-    async with open_room(tmp_path) as opened:
+    async with running_server(tmp_path) as opened:
         yield opened
 
 
-def path(room: Room, name: str = "web") -> str:
-    return f"{room.prefix}/namespaces/team-a/instances/{name}"
+def path(server: Server, name: str = "web") -> str:
+    return f"{server.prefix}/namespaces/team-a/instances/{name}"
 
 
-async def get(room: Room, accept: str = COLLECTOR, name: str = "web", *, method: str = "GET") -> Received:
-    return await room.proxied(path(room, name), headers=[("Accept", accept)], method=method)
+async def get(server: Server, accept: str = COLLECTOR, name: str = "web", *, method: str = "GET") -> Received:
+    return await server.proxied(path(server, name), headers=[("Accept", accept)], method=method)
 
 
 def instance(**metadata: Any) -> bytes:
@@ -67,13 +67,13 @@ def instance(**metadata: Any) -> bytes:
 def status(code: int, reason: str, message: str, **details: str) -> FetchError:
     """An error answer as kube-apiserver writes it."""
     document = {"kind": "Status", "apiVersion": "v1", "reason": reason, "message": message, "code": code}
-    return refusal(code, json.dumps({**document, "details": details}).encode())
+    return fetch_error(code, json.dumps({**document, "details": details}).encode())
 
 
-async def test_the_collector_gets_the_live_metadata_unchanged(room: Room) -> None:
-    room.instances.answers[SOURCE] = instance()
-    answer = await get(room)
-    if room.group != GROUPS[0]:
+async def test_the_collector_gets_the_live_metadata_unchanged(server: Server) -> None:
+    server.instances.answers[SOURCE] = instance()
+    answer = await get(server)
+    if server.group != GROUPS[0]:
         assert answer.status == 405
         return
     assert answer.status == 200
@@ -83,25 +83,25 @@ async def test_the_collector_gets_the_live_metadata_unchanged(room: Room) -> Non
         "apiVersion": "meta.k8s.io/v1",
         "metadata": METADATA,
     }
-    assert room.instances.asked == [(SOURCE, None)], "read through no cache"
+    assert server.instances.asked == [(SOURCE, None)], "read through no cache"
 
 
 @pytest.mark.parametrize("accept", ["application/json", "", "*/*", KUBECTL])
-async def test_without_a_conversion_it_is_an_instance_of_metadata_alone(first_room: Room, accept: str) -> None:
-    first_room.instances.answers[SOURCE] = instance()
-    answer = await get(first_room, accept)
+async def test_without_a_conversion_it_is_an_instance_with_metadata_only(first_server: Server, accept: str) -> None:
+    first_server.instances.answers[SOURCE] = instance()
+    answer = await get(first_server, accept)
     assert answer.json == {
         "kind": "Instance",
-        "apiVersion": f"{first_room.group}/v1",
+        "apiVersion": f"{first_server.group}/v1",
         "metadata": METADATA,
     }
 
 
-async def test_an_instance_that_the_api_server_says_is_missing_is_not_found(first_room: Room) -> None:
-    first_room.instances.answers[SOURCE] = status(
+async def test_an_instance_that_the_api_server_says_is_missing_is_not_found(first_server: Server) -> None:
+    first_server.instances.answers[SOURCE] = status(
         404, "NotFound", 'instances.worker.gpustack.ai "web" not found', name="web", kind="instances"
     )
-    answer = await get(first_room)
+    answer = await get(first_server)
     assert (answer.status, answer.json["reason"]) == (404, "NotFound")
     assert answer.json["details"]["name"] == "web"
 
@@ -111,7 +111,7 @@ async def test_an_instance_that_the_api_server_says_is_missing_is_not_found(firs
     [
         FetchError(SourceState.UNREACHABLE, "connection refused"),
         FetchError(SourceState.TIMEOUT, "no answer within 5 s"),
-        refusal(404, b"404 page not found\n"),
+        fetch_error(404, b"404 page not found\n"),
         status(404, "NotFound", "the server could not find the requested resource"),
         status(404, "NotFound", 'namespaces "team-a" not found', name="team-a", kind="namespaces"),
         status(403, "Forbidden", "may not", name="web"),
@@ -121,9 +121,9 @@ async def test_an_instance_that_the_api_server_says_is_missing_is_not_found(firs
     ],
     ids=lambda error: f"{error.status}-{error.message[:24]}",
 )
-async def test_any_other_failure_keeps_the_dependents(first_room: Room, failure: FetchError) -> None:
-    first_room.instances.answers[SOURCE] = failure
-    answer = await get(first_room)
+async def test_any_other_failure_keeps_the_dependents(first_server: Server, failure: FetchError) -> None:
+    first_server.instances.answers[SOURCE] = failure
+    answer = await get(first_server)
     assert (answer.status, answer.json["reason"]) == (503, "ServiceUnavailable")
     assert answer.all("Retry-After") == []
     assert "retryAfterSeconds" not in answer.json["details"]
@@ -144,14 +144,14 @@ async def test_any_other_failure_keeps_the_dependents(first_room: Room, failure:
         b'{"metadata":[]}',
     ],
 )
-async def test_an_answer_that_is_not_that_instance_keeps_the_dependents(first_room: Room, body: bytes) -> None:
-    first_room.instances.answers[SOURCE] = body
-    assert (await get(first_room)).status == 503
+async def test_an_answer_that_is_not_that_instance_keeps_the_dependents(first_server: Server, body: bytes) -> None:
+    first_server.instances.answers[SOURCE] = body
+    assert (await get(first_server)).status == 503
 
 
-async def test_what_only_protobuf_could_say_is_not_acceptable(first_room: Room) -> None:
-    first_room.instances.answers[SOURCE] = instance()
-    assert (await get(first_room, "application/vnd.kubernetes.protobuf")).status == 406
+async def test_what_only_protobuf_could_say_is_not_acceptable(first_server: Server) -> None:
+    first_server.instances.answers[SOURCE] = instance()
+    assert (await get(first_server, "application/vnd.kubernetes.protobuf")).status == 406
 
 
 @pytest.mark.parametrize(
@@ -169,29 +169,29 @@ async def test_what_only_protobuf_could_say_is_not_acceptable(first_room: Room) 
         ("GET", "{prefix}/namespaces/team-a/instances/web/"),
     ],
 )
-async def test_anything_else_about_instances_is_not_allowed(room: Room, method: str, path: str) -> None:
-    room.instances.answers[SOURCE] = instance()
-    answer = await room.proxied(path.format(prefix=room.prefix), method=method)
+async def test_anything_else_about_instances_is_not_allowed(server: Server, method: str, path: str) -> None:
+    server.instances.answers[SOURCE] = instance()
+    answer = await server.proxied(path.format(prefix=server.prefix), method=method)
     assert (answer.status, answer.json["reason"]) == (405, "MethodNotAllowed")
-    assert room.instances.asked == []
+    assert server.instances.asked == []
 
 
-async def test_reading_an_owner_needs_the_right_to_get_instances(room: Room) -> None:
-    room.api.allows = lambda spec: spec.get("resourceAttributes", {}).get("subresource") == "metrics"
-    room.instances.answers[SOURCE] = instance()
-    assert (await get(room)).status == 403
-    assert room.instances.asked == []
+async def test_reading_an_owner_needs_the_right_to_get_instances(server: Server) -> None:
+    server.api.allows = lambda spec: spec.get("resourceAttributes", {}).get("subresource") == "metrics"
+    server.instances.answers[SOURCE] = instance()
+    assert (await get(server)).status == 403
+    assert server.instances.asked == []
 
 
 async def test_each_caller_has_a_read_of_its_own_and_their_number_is_bounded(tmp_path: Path) -> None:
     """A read that began earlier may not know of an owner made since."""
-    async with open_room(tmp_path) as room, asyncio.TaskGroup() as callers:
-        room.instances.answers[SOURCE] = instance()
-        room.instances.hold = asyncio.Event()
-        reads = [callers.create_task(get(room)) for _ in range(LOOKUPS)]
-        await until(lambda: len(room.instances.asked) == LOOKUPS)
-        beyond = await get(room)
+    async with running_server(tmp_path) as server, asyncio.TaskGroup() as callers:
+        server.instances.answers[SOURCE] = instance()
+        server.instances.hold = asyncio.Event()
+        reads = [callers.create_task(get(server)) for _ in range(LOOKUPS)]
+        await until(lambda: len(server.instances.asked) == LOOKUPS)
+        beyond = await get(server)
         assert (beyond.status, beyond.all("Retry-After")) == (503, [])
-        room.instances.hold.set()
+        server.instances.hold.set()
         assert {(await read).status for read in reads} == {200}
-    assert len(room.instances.asked) == LOOKUPS
+    assert len(server.instances.asked) == LOOKUPS

@@ -8,7 +8,7 @@ import pytest
 from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker.apiserver.registration import Service, check_registration, conflict, parse_service
-from tests.unit.apiserver.room import GROUPS
+from tests.unit.apiserver.api_server import GROUPS
 
 OWN = Service("gpustack-system", "devicemanager-worker")
 

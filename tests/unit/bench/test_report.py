@@ -23,7 +23,7 @@ def test_programs_of_the_bench_can_be_loaded(name: str) -> None:
     assert callable(importlib.import_module(f"tests.bench.{name}").main)
 
 
-def test_a_report_is_markdown_with_each_verdict_and_remembers_what_was_missed() -> None:
+def test_a_report_is_markdown_with_each_result_and_remembers_what_was_missed() -> None:
     out = io.StringIO()
     report = Report(out)
     report.section("Title", "How it was measured.")
@@ -38,7 +38,7 @@ def test_a_report_is_markdown_with_each_verdict_and_remembers_what_was_missed() 
         "\n## Title\n\nHow it was measured.\n"
         "\n| what | ms |\n|---|---|\n"
         "| a\\|b | 1.00 / 2.00 / 3.00 |\n| n | 12,345 |\n"
-        "\n| budget | limit | measured | verdict |\n|---|---|---|---|\n"
+        "\n| budget | limit | measured | result |\n|---|---|---|---|\n"
         "| in time: ms | at most 2 | 1.00 / 2.00 / 9.00 | ok |\n"
         "| enough | at least 1,500 | 1,499 | **over** |\n"
         "\nDone.\n"

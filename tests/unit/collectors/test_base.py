@@ -1,4 +1,4 @@
-"""What all makers share, by a maker that does not exist: devices, identities, handles, strikes and drivers.
+"""The collector for all vendors, with a made-up vendor: devices, identities, handles, strikes and drivers.
 
 Ticks are made one by one, each through the lines of a collector process. The last tests are a real process.
 """
@@ -165,7 +165,7 @@ class TestIdentity:
         assert machine.times("handle", 0) == 1
 
     def test_nothing_is_believed_of_another_card_behind_a_handle_that_was_kept(self, machine: Machine) -> None:
-        """F01: neither what the former one did not support, nor how often it failed, nor what the maker noted."""
+        """F01: neither what the former one did not support, nor how often it failed, nor what the vendor noted."""
         machine.script.fail("draw", 0, NO_SUCH_FIGURE)
         machine.script.fail("heat", 0, FAILED)
         machine.ticks(2)
@@ -322,22 +322,22 @@ class TestDriver:
         assert "NO_DRIVER (-7)" in caught.value.detail
 
     @pytest.mark.parametrize("faulty", [(0,), (1,), (2,), (0, 1, 2)])
-    def test_one_figure_that_blames_the_driver_costs_itself(self, faulty: tuple[int, ...]) -> None:
+    def test_one_figure_with_a_driver_code_costs_itself(self, faulty: tuple[int, ...]) -> None:
         """F04: all cards give other figures, so the driver is there, whichever is asked first."""
         machine = Machine(3)
         for index in faulty:
             machine.script.fail("draw", index, NO_DRIVER)
         for index, reading in enumerate(machine.tick()):
             assert (reading["id"], reading["cores"]) == (f"ACME-{index}", 10 + index)
-            blamed = index in faulty
-            assert reading["power"] == ("transient_driver_error" if blamed else 100_000 + 1000 * index)
-            assert reading["unhealthy"] == ("draw: NO_DRIVER (-7)" if blamed else None)
+            is_faulty = index in faulty
+            assert reading["power"] == ("transient_driver_error" if is_faulty else 100_000 + 1000 * index)
+            assert reading["unhealthy"] == ("draw: NO_DRIVER (-7)" if is_faulty else None)
         machine.script.codes.clear()
         assert [reading["unhealthy"] for reading in machine.tick()] == [None] * 3
 
     @pytest.mark.parametrize("position", [0, 1, 2])
     @pytest.mark.parametrize("function", ["handle", "*"])
-    def test_one_card_that_blames_the_driver_costs_itself(self, function: str, position: int) -> None:
+    def test_one_card_with_a_driver_code_costs_itself(self, function: str, position: int) -> None:
         """F04: the same of the whole card."""
         machine = Machine(3)
         machine.script.fail(function, position, NO_DRIVER)
@@ -365,9 +365,9 @@ class TestDriver:
 
 
 class TestProcess:
-    """The same maker, plugged in from another package, in a real collector process."""
+    """The same vendor, plugged in from another package, in a real collector process."""
 
-    def test_a_maker_plugged_in_is_read(self, tmp_path: Path) -> None:
+    def test_a_vendor_plugged_in_is_read(self, tmp_path: Path) -> None:
         acme.play(Script.healthy(2), tmp_path)
         with CollectorChild(("acme", "--once"), acme.install(tmp_path)) as child:
             hello = child.line()

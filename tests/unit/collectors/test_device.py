@@ -189,7 +189,7 @@ class TestQueriesThatFail:
             machine.script.fail("draw", 0, OK)
             assert machine.tick()[0]["unhealthy"] is None
 
-    def test_a_query_whose_failure_the_maker_explains_has_not_failed(self, machine: Machine) -> None:
+    def test_a_query_whose_failure_the_vendor_explains_has_not_failed(self, machine: Machine) -> None:
         machine.script.cards[0]["split"] = True
         machine.script.fail("load", 0, FAILED)
         readings = machine.ticks(UNHEALTHY_FAILURES + 1)

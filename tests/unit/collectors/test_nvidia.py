@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pynvml
 import pytest
 
-from collectors import nvidia as maker
+from collectors import nvidia as vendor
 from collectors.device import KEPT_FAILURES, UNSUPPORTED_TICKS
 from collectors.nvml_codes import CODES
 from collectors.query_failures import UNHEALTHY_FAILURES
@@ -49,7 +49,7 @@ class TestHealthyCards:
             "unread": {},
         }
 
-    def test_the_first_line_says_who_speaks(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+    def test_the_first_line_names_the_manufacturer(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1))
         child = nvidia()
         line = child.line()
@@ -189,7 +189,9 @@ class TestImplausibleNumbers:
         nvml.play(Scenario.healthy(1).card(0, **values))
         assert expected.items() <= nvidia("--once").sample().readings[0].items()
 
-    def test_an_implausible_error_count_is_no_verdict(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+    def test_an_implausible_error_count_does_not_change_health(
+        self, nvml: NvmlStandin, nvidia: StartNvidia
+    ) -> None:
         nvml.play(Scenario.healthy(1).card(0, ecc_uncorrected=2**64 - 1))
         reading = nvidia("--once").sample().readings[0]
         assert reading["unhealthy"] is None
@@ -342,7 +344,7 @@ class TestHealth:
         assert sample.readings[1]["unhealthy"] == "4 uncorrected ECC errors in device memory"
         assert (sample.readings[1]["power"], sample.readings[1]["unread"]) == (121_500, {})
 
-    def test_a_contained_error_is_a_count_and_no_verdict(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+    def test_a_contained_error_does_not_change_health(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         """F10: where rows are remapped and none waits for it or failed, the card goes on working."""
         nvml.play(Scenario.healthy(1).card(0, ecc_uncorrected=1))
         reading = nvidia("--once").sample().readings[0]
@@ -365,7 +367,7 @@ class TestHealth:
 
     @pytest.mark.parametrize("function", ["nvmlDeviceGetRemappedRows", "nvmlDeviceGetMemoryErrorCounter"])
     @pytest.mark.parametrize("pending", [0, 1])
-    def test_a_check_that_fails_for_a_moment_changes_no_verdict(
+    def test_a_check_that_fails_for_a_moment_does_not_change_health(
         self, nvml: NvmlStandin, nvidia: StartNvidia, function: str, pending: int
     ) -> None:
         """F10: no flapping."""
@@ -635,7 +637,7 @@ class TestBindingTraps:
         monkeypatch.setattr(pynvml, "nvmlGpmQueryDeviceSupport", refuse)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", refuse)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetRemappedRows", refuse)
-        collector = maker.collector()
+        collector = vendor.collector()
         collector.open()
         (card,) = collector.cards()
         reading = collector.read(card)

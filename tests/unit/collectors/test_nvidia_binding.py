@@ -79,7 +79,7 @@ def test_the_module_that_we_are_written_for_has_no_fault(nvml: NvmlStandin) -> N
 def test_a_module_that_only_has_the_name_is_a_missing_library(
     nvml: NvmlStandin, tmp_path: Path, text: str, said: str
 ) -> None:
-    """F06: and the verdict says where it lies."""
+    """F06: and the message names the file."""
     nvml.play(Scenario.healthy(1))
     folder = binding.something_else(tmp_path / "other", text)
     with CollectorChild(("nvidia",), {**nvml.environment, **first_on_the_path(folder)}) as child:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from collectors.contract import DriverSuspectedError
+from collectors.contract import PossibleDriverError
 from collectors.process import sample
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, DeviceKey, Reading, Reason
@@ -100,7 +100,7 @@ class TestSample:
         assert b'"end"' not in b"".join(written)
 
     @pytest.mark.parametrize("position", [0, 1, 2])
-    def test_a_card_that_blames_the_driver_while_others_answer_costs_itself(self, position: int) -> None:
+    def test_a_card_with_a_driver_code_while_others_answer_costs_itself(self, position: int) -> None:
         """F04: whichever is asked first."""
         answers: list[Reading | Exception] = [healthy(index) for index in range(3)]
         answers[position] = CollectorError(CollectorState.DRIVER_NOT_LOADED, "it says so")
@@ -111,7 +111,7 @@ class TestSample:
         assert said == [(1000, None)] * 2
         assert lines[-1] == {"end": {"count": 3}}
 
-    def test_cards_that_all_blame_the_driver_are_believed(self) -> None:
+    def test_driver_codes_from_all_cards_are_believed(self) -> None:
         gone = [CollectorError(CollectorState.DRIVER_NOT_LOADED, f"card {index} says so") for index in range(2)]
         lost = Reading.unreadable(Card(2), Reason.LOST, "lost")
         with pytest.raises(CollectorError, match="card 0 says so"):
@@ -120,8 +120,8 @@ class TestSample:
     def test_a_suspicion_that_does_not_hold_leaves_the_card_as_it_was_read(self) -> None:
         """F04: its identity, and why it has no figures."""
         reading = Reading.unreadable(Card(1, "ID-1", "a card"), Reason.LOST, "its own fault")
-        suspected = DriverSuspectedError(CollectorState.FAILED, "every card says so", reading)
-        lines = lines_of(Cards(healthy(0), suspected))
+        possible = PossibleDriverError(CollectorState.FAILED, "every card says so", reading)
+        lines = lines_of(Cards(healthy(0), possible))
         (listed,) = (line["reading"] for line in lines[-2:-1])
         assert isinstance(listed, dict)
         assert (listed["id"], listed["power"], listed["unhealthy"]) == ("ID-1", "lost", "its own fault")
@@ -270,7 +270,7 @@ class TestEnd:
         os.close(reader)
         os.close(writer)
 
-    def test_a_broken_collector_is_a_verdict(self, tmp_path: Path) -> None:
+    def test_a_broken_collector_is_a_state(self, tmp_path: Path) -> None:
         with CollectorChild(("simulated", "--scenario", str(tmp_path))) as child:
             state, detail, code = child.failure()
         assert (state, code) == ("failed", 1)
@@ -411,5 +411,5 @@ class TestPartitions:
 
     def test_a_figure_of_a_partition_refutes_that_the_driver_is_gone(self) -> None:
         reading = Reading(Card(0, "ID-0"), Figures(Reason.PARTITIONED))
-        suspected = DriverSuspectedError(CollectorState.DRIVER_NOT_LOADED, "so it seems", reading)
-        assert lines_of(Partitioned(Card(0, "P-1"), answer=suspected))[-1] == {"end": {"count": 1}}
+        possible = PossibleDriverError(CollectorState.DRIVER_NOT_LOADED, "so it seems", reading)
+        assert lines_of(Partitioned(Card(0, "P-1"), answer=possible))[-1] == {"end": {"count": 1}}

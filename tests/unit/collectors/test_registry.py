@@ -47,16 +47,16 @@ def test_the_page_on_collectors_has_the_same_manufacturers() -> None:
     ]
 
 
-def test_the_page_on_collectors_lists_the_files_of_a_maker() -> None:
+def test_the_page_on_collectors_lists_the_files_of_a_vendor() -> None:
     page = (ROOT / "docs" / "collectors.md").read_text(encoding="utf-8")
-    table = page.split("## How to add a maker", 1)[1].split("\n## ", 1)[0]
+    table = page.split("## How to add a vendor", 1)[1].split("\n## ", 1)[0]
     listed = [
         path for row in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for path in re.findall(r"`(.*?)`", row)
     ]
     built = [name for name, one in registry.MANUFACTURERS.items() if one.built]
     assert len(listed) >= 5
     for name in built:
-        assert [path for path in listed if not (ROOT / path.replace("<maker>", name)).is_file()] == []
+        assert [path for path in listed if not (ROOT / path.replace("<vendor>", name)).is_file()] == []
 
 
 def test_nothing_is_done_by_a_manufacturers_name() -> None:

@@ -14,7 +14,7 @@ def test_each_phase_has_its_deadline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("open_s", "card_s", "in_vain_s", "expected"),
+    ("open_s", "card_s", "unanswered_s", "expected"),
     [
         pytest.param(30.0, 2.0, 0.0, 10.0, id="ten seconds"),
         pytest.param(4.0, 2.0, 0.0, 4.0, id="no longer than the opening"),
@@ -25,10 +25,10 @@ def test_each_phase_has_its_deadline() -> None:
     ],
 )
 def test_first_touches_in_vain_do_not_add_up(
-    open_s: float, card_s: float, in_vain_s: float, expected: float
+    open_s: float, card_s: float, unanswered_s: float, expected: float
 ) -> None:
     """F11: sixteen cards that never answer hold up a tick for less than a minute."""
-    assert Deadlines(open_s, card_s, 15.0).first_touch_deadline_s(in_vain_s) == expected
+    assert Deadlines(open_s, card_s, 15.0).first_touch_deadline_s(unanswered_s) == expected
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ def quarantined(*cards: Card | int, period_s: float = 15.0) -> Quarantine:
     quarantine = Quarantine(period_s)
     for card in cards:
         card = Card(card) if isinstance(card, int) else card
-        assert quarantine.blame(card, Reason.TIMEOUT, "did not answer", now_s=100.0).failures == 1
+        assert quarantine.record_failure(card, Reason.TIMEOUT, "did not answer", now_s=100.0).failures == 1
     return quarantine
 
 
@@ -33,13 +33,13 @@ def test_it_is_probed_ever_less_often() -> None:
         assert device is not None
         waits.append(device.retry_at_s - now_s)
         now_s = device.retry_at_s
-        assert quarantine.blame(device.card, Reason.TIMEOUT, "again", now_s).failures == failures
+        assert quarantine.record_failure(device.card, Reason.TIMEOUT, "again", now_s).failures == failures
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
 def test_the_one_whose_time_comes_first_is_probed_first() -> None:
     quarantine = quarantined(1)
-    quarantine.blame(Card(0), Reason.TIMEOUT, "x", now_s=90.0)
+    quarantine.record_failure(Card(0), Reason.TIMEOUT, "x", now_s=90.0)
     assert quarantine.next is not None
     assert quarantine.next.card.index == 0
 
@@ -63,7 +63,7 @@ def test_a_relapse_counts_on() -> None:
     quarantine = quarantined(3)
     quarantine.probed(quarantine.skipped[0], Card(3))
     quarantine.answered([Card(3)])
-    quarantine.blame(Card(3), Reason.TIMEOUT, "again", now_s=200.0)
+    quarantine.record_failure(Card(3), Reason.TIMEOUT, "again", now_s=200.0)
     (device,) = quarantine.skipped
     assert device.failures == 2
     assert device.retry_at_s == 202.0
@@ -72,8 +72,10 @@ def test_a_relapse_counts_on() -> None:
 def test_a_relapse_counts_on_whether_or_not_the_card_is_identified() -> None:
     quarantine = quarantined(Card(3, "GPU-3"))
     quarantine.probed(quarantine.skipped[0], Card(3, "GPU-3"))
-    assert quarantine.blame(Card(3), Reason.TIMEOUT, "again, in a new process", now_s=200.0).failures == 2
-    assert quarantine.blame(Card(5, "GPU-3"), Reason.TIMEOUT, "again, elsewhere", now_s=300.0).failures == 3
+    assert quarantine.record_failure(Card(3), Reason.TIMEOUT, "again, in a new process", now_s=200.0).failures == 2
+    assert (
+        quarantine.record_failure(Card(5, "GPU-3"), Reason.TIMEOUT, "again, elsewhere", now_s=300.0).failures == 3
+    )
     assert [device.card.id for device in quarantine.skipped] == ["GPU-3"]
 
 
@@ -96,7 +98,7 @@ def test_a_card_is_skipped_by_its_id_once_it_has_said_it() -> None:
     quarantine = quarantined(3)
     (device,) = quarantine.skipped
     assert quarantine.probed(device, Card(3, "GPU-3"))
-    quarantine.blame(Card(3), Reason.TIMEOUT, "again", now_s=200.0)
+    quarantine.record_failure(Card(3), Reason.TIMEOUT, "again", now_s=200.0)
     expected = Selection(skip=frozenset({DeviceKey(id="GPU-3")}), assumed={3: "GPU-3"})
     assert quarantine.selection == expected
     assert quarantine.skipped[0].alone == Selection(only=expected.skip, assumed=expected.assumed)
@@ -195,7 +197,7 @@ def test_a_partition_is_not_probed_while_its_card_does_not_answer() -> None:
 
 def test_a_partition_that_fails_leaves_its_card_alone() -> None:
     quarantine = quarantined(Card(0, "GPU-0"))
-    quarantine.blame(PARTITION, Reason.TIMEOUT, "x", now_s=100.0)
+    quarantine.record_failure(PARTITION, Reason.TIMEOUT, "x", now_s=100.0)
     assert Card(0, "GPU-0") not in quarantine.selection
     assert len(quarantine.skipped) == 2
 
@@ -207,7 +209,7 @@ def test_quarantine_is_bounded() -> None:
 
 def test_a_card_that_hangs_before_it_says_who_it_is_has_those_probed_that_it_may_be() -> None:
     quarantine = quarantined(Card(3, "GPU-3"), 5)
-    quarantine.blame(Card(1), Reason.TIMEOUT, "x", now_s=100.5)
+    quarantine.record_failure(Card(1), Reason.TIMEOUT, "x", now_s=100.5)
     due = [device.card for device in quarantine.skipped if device.retry_at_s <= 100.5]
     assert due == [Card(3, "GPU-3")]
 
@@ -215,9 +217,9 @@ def test_a_card_that_hangs_before_it_says_who_it_is_has_those_probed_that_it_may
 def test_a_card_that_was_met_under_another_key_is_in_quarantine_once() -> None:
     quarantine = quarantined(Card(3, "GPU-3"))
     quarantine.renumbered()
-    quarantine.blame(Card(0), Reason.TIMEOUT, "somebody", now_s=100.0)
+    quarantine.record_failure(Card(0), Reason.TIMEOUT, "somebody", now_s=100.0)
     (unknown,) = [device for device in quarantine.skipped if device.card.id is None]
     assert quarantine.probed(unknown, Card(0, "GPU-3"))
     assert quarantine.selection == Selection()
-    quarantine.blame(Card(0, "GPU-3"), Reason.TIMEOUT, "again", now_s=200.0)
+    quarantine.record_failure(Card(0, "GPU-3"), Reason.TIMEOUT, "again", now_s=200.0)
     assert [device.card for device in quarantine.skipped] == [Card(0, "GPU-3")]

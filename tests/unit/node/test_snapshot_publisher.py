@@ -21,7 +21,7 @@ PERIOD_S = 15.0
 
 
 @dataclass
-class Desk:
+class Harness:
     clock: FakeClock = field(default_factory=FakeClock)
     quarantine: Quarantine = field(default_factory=lambda: Quarantine(PERIOD_S))
     capture: LogCapture = field(default_factory=LogCapture)
@@ -57,230 +57,230 @@ class Desk:
 
 
 def test_a_good_tick_is_a_sample() -> None:
-    desk = Desk()
-    tick = desk.tick(0, 1)
-    desk.clock.advance(0.25)
-    desk.publisher.complete(tick, 2, ())
-    assert (desk.sample.started_monotonic_s, desk.sample.duration_s) == (1000.0, 0.25)
-    assert desk.sample.taken_at == tick.started_at < desk.clock.wall
-    assert desk.store.snapshot.collector.state is CollectorState.OK
+    harness = Harness()
+    tick = harness.tick(0, 1)
+    harness.clock.advance(0.25)
+    harness.publisher.complete(tick, 2, ())
+    assert (harness.sample.started_monotonic_s, harness.sample.duration_s) == (1000.0, 0.25)
+    assert harness.sample.taken_at == tick.started_at < harness.clock.wall
+    assert harness.store.snapshot.collector.state is CollectorState.OK
 
 
 def test_failures_are_counted_and_forgotten_by_a_good_sample() -> None:
-    desk = Desk()
+    harness = Harness()
     for failures in (1, 2, 3):
-        desk.fail(CollectorState.LIBRARY_MISSING)
-        assert desk.store.snapshot.collector.consecutive_failures == failures
-    desk.good(0)
-    assert desk.store.snapshot.collector.consecutive_failures == 0
-    assert desk.store.snapshot.collector.detail is None
+        harness.fail(CollectorState.LIBRARY_MISSING)
+        assert harness.store.snapshot.collector.consecutive_failures == failures
+    harness.good(0)
+    assert harness.store.snapshot.collector.consecutive_failures == 0
+    assert harness.store.snapshot.collector.detail is None
 
 
 def test_a_failure_without_a_reading_leaves_the_sample_to_age() -> None:
-    desk = Desk()
-    desk.good(0, 1)
-    held = desk.sample
-    desk.clock.advance(20)
-    desk.fail(CollectorState.DRIVER_NOT_LOADED, desk.tick())
-    assert desk.sample is held
-    assert desk.store.age_s(desk.clock.monotonic_s) == 20
-    assert desk.store.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
+    harness = Harness()
+    harness.good(0, 1)
+    held = harness.sample
+    harness.clock.advance(20)
+    harness.fail(CollectorState.DRIVER_NOT_LOADED, harness.tick())
+    assert harness.sample is held
+    assert harness.store.age_s(harness.clock.monotonic_s) == 20
+    assert harness.store.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
 
 
 def test_a_failure_after_which_no_card_has_answered_leaves_the_sample_to_age() -> None:
-    desk = Desk()
-    desk.good(0, 1)
-    held = desk.sample
+    harness = Harness()
+    harness.good(0, 1)
+    held = harness.sample
     silent = Tick(
-        desk.clock.monotonic_s,
-        desk.clock.wall,
+        harness.clock.monotonic_s,
+        harness.clock.wall,
         {0: Reading.unreadable(Card(0, "GPU-0"), Reason.TRANSIENT_DRIVER_ERROR, "gone")},
     )
-    desk.fail(CollectorState.DRIVER_NOT_LOADED, silent)
-    assert desk.sample is held
-    assert desk.store.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
+    harness.fail(CollectorState.DRIVER_NOT_LOADED, silent)
+    assert harness.sample is held
+    assert harness.store.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
 
 
 def test_back_off_grows_to_a_minute_without_cards_and_resets_with_them() -> None:
-    desk = Desk()
+    harness = Harness()
     delays = []
     for _ in range(8):
-        desk.fail(CollectorState.LIBRARY_MISSING)
-        delays.append(desk.publisher.delay_s())
+        harness.fail(CollectorState.LIBRARY_MISSING)
+        delays.append(harness.publisher.delay_s())
     assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
-    desk.good(0)
-    desk.clock.advance(PERIOD_S)
-    desk.fail(CollectorState.CRASHED)
-    assert desk.publisher.delay_s() == 1
+    harness.good(0)
+    harness.clock.advance(PERIOD_S)
+    harness.fail(CollectorState.CRASHED)
+    assert harness.publisher.delay_s() == 1
 
 
 def test_back_off_grows_when_cards_that_could_be_read_no_longer_can() -> None:
-    desk = Desk()
-    desk.good(0)
+    harness = Harness()
+    harness.good(0)
     delays = []
     for _ in range(8):
-        desk.clock.advance(PERIOD_S)
-        desk.fail(CollectorState.DRIVER_NOT_LOADED)
-        delays.append(desk.publisher.delay_s())
+        harness.clock.advance(PERIOD_S)
+        harness.fail(CollectorState.DRIVER_NOT_LOADED)
+        delays.append(harness.publisher.delay_s())
     assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_after_a_crash_cards_that_can_be_read_wait_for_their_next_tick() -> None:
-    desk = Desk()
-    desk.good(0)
-    desk.clock.advance(1)
-    desk.fail(CollectorState.CRASHED)
-    assert desk.publisher.delay_s() == PERIOD_S - 1
+    harness = Harness()
+    harness.good(0)
+    harness.clock.advance(1)
+    harness.fail(CollectorState.CRASHED)
+    assert harness.publisher.delay_s() == PERIOD_S - 1
 
 
 def test_a_process_that_crashes_in_every_tick_is_started_once_in_less_than_two_periods() -> None:
-    desk = Desk()
+    harness = Harness()
     for _ in range(50):
-        desk.fail(CollectorState.CRASHED, desk.tick(0, 1))
-        delay_s = desk.publisher.delay_s()
+        harness.fail(CollectorState.CRASHED, harness.tick(0, 1))
+        delay_s = harness.publisher.delay_s()
         assert PERIOD_S <= delay_s < 2 * PERIOD_S
-        desk.clock.advance(delay_s)
-    assert desk.store.snapshot.collector.consecutive_failures == 50
-    assert [reading.card.id for reading in desk.sample.readings] == ["GPU-0", "GPU-1"]
+        harness.clock.advance(delay_s)
+    assert harness.store.snapshot.collector.consecutive_failures == 50
+    assert [reading.card.id for reading in harness.sample.readings] == ["GPU-0", "GPU-1"]
 
 
 def test_a_tick_that_none_answered_is_no_sample() -> None:
-    desk = Desk()
-    desk.quarantine.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
-    desk.publisher.complete(desk.tick(), 1, ())
-    assert desk.store.snapshot.sample is None
-    assert desk.store.snapshot.collector.state is CollectorState.UNRESPONSIVE
+    harness = Harness()
+    harness.quarantine.record_failure(Card(0), Reason.TIMEOUT, "x", harness.clock.monotonic_s)
+    harness.publisher.complete(harness.tick(), 1, ())
+    assert harness.store.snapshot.sample is None
+    assert harness.store.snapshot.collector.state is CollectorState.UNRESPONSIVE
 
 
 def test_a_changed_count_releases_cards_known_by_their_index_alone() -> None:
-    desk = Desk()
-    desk.good(0, 1, 2)
-    desk.quarantine.blame(Card(2), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
-    desk.clock.advance(PERIOD_S)
-    desk.good(0, 1)
-    assert not desk.quarantine
+    harness = Harness()
+    harness.good(0, 1, 2)
+    harness.quarantine.record_failure(Card(2), Reason.TIMEOUT, "x", harness.clock.monotonic_s)
+    harness.clock.advance(PERIOD_S)
+    harness.good(0, 1)
+    assert not harness.quarantine
 
 
 def test_no_cards_after_some_is_believed_after_three_periods() -> None:
-    desk = Desk()
-    desk.good(0)
-    held = desk.sample
+    harness = Harness()
+    harness.good(0)
+    held = harness.sample
     for _ in range(3):
-        desk.fail(CollectorState.NO_DEVICES)
-        assert desk.sample is held
-        assert desk.store.snapshot.collector.state is CollectorState.OK
+        harness.fail(CollectorState.NO_DEVICES)
+        assert harness.sample is held
+        assert harness.store.snapshot.collector.state is CollectorState.OK
         expected = "why, though there were 1; believed after 3 periods"
-        assert desk.store.snapshot.collector.detail == expected
-        assert desk.publisher.delay_s() <= PERIOD_S
-        desk.clock.advance(PERIOD_S)
-    desk.fail(CollectorState.NO_DEVICES)
-    assert desk.sample.readings == ()
-    assert desk.store.snapshot.collector.state is CollectorState.NO_DEVICES
-    assert desk.store.snapshot.collector.consecutive_failures == 0
+        assert harness.store.snapshot.collector.detail == expected
+        assert harness.publisher.delay_s() <= PERIOD_S
+        harness.clock.advance(PERIOD_S)
+    harness.fail(CollectorState.NO_DEVICES)
+    assert harness.sample.readings == ()
+    assert harness.store.snapshot.collector.state is CollectorState.NO_DEVICES
+    assert harness.store.snapshot.collector.consecutive_failures == 0
 
 
 def test_cards_that_come_back_in_time_were_never_away() -> None:
-    desk = Desk()
-    desk.good(0)
-    desk.fail(CollectorState.NO_DEVICES)
-    desk.clock.advance(2 * PERIOD_S)
-    desk.good(0)
-    desk.clock.advance(2 * PERIOD_S)
-    desk.fail(CollectorState.NO_DEVICES)
-    assert len(desk.sample.readings) == 1
-    assert desk.logged == ["ok"]
+    harness = Harness()
+    harness.good(0)
+    harness.fail(CollectorState.NO_DEVICES)
+    harness.clock.advance(2 * PERIOD_S)
+    harness.good(0)
+    harness.clock.advance(2 * PERIOD_S)
+    harness.fail(CollectorState.NO_DEVICES)
+    assert len(harness.sample.readings) == 1
+    assert harness.logged == ["ok"]
 
 
 def test_no_cards_after_another_failure_are_waited_for_anew() -> None:
-    desk = Desk()
-    desk.good(0)
-    held = desk.sample
-    desk.fail(CollectorState.NO_DEVICES)
-    desk.clock.advance(4 * PERIOD_S)
-    desk.fail(CollectorState.DRIVER_NOT_LOADED)
-    desk.clock.advance(PERIOD_S)
-    desk.fail(CollectorState.NO_DEVICES)
-    assert desk.sample is held
+    harness = Harness()
+    harness.good(0)
+    held = harness.sample
+    harness.fail(CollectorState.NO_DEVICES)
+    harness.clock.advance(4 * PERIOD_S)
+    harness.fail(CollectorState.DRIVER_NOT_LOADED)
+    harness.clock.advance(PERIOD_S)
+    harness.fail(CollectorState.NO_DEVICES)
+    assert harness.sample is held
 
 
 def test_that_there_is_no_card_does_not_go_stale_for_want_of_asking() -> None:
-    desk = Desk()
+    harness = Harness()
     for _ in range(20):
-        desk.fail(CollectorState.NO_DEVICES)
-        desk.clock.advance(desk.publisher.delay_s())
-        assert not is_stale(desk.store.age_s(desk.clock.monotonic_s), int(PERIOD_S))
+        harness.fail(CollectorState.NO_DEVICES)
+        harness.clock.advance(harness.publisher.delay_s())
+        assert not is_stale(harness.store.age_s(harness.clock.monotonic_s), int(PERIOD_S))
 
 
 def test_a_library_that_goes_after_it_counted_no_card_is_asked_ever_less_often() -> None:
-    desk = Desk()
+    harness = Harness()
     for _ in range(20):
-        desk.fail(CollectorState.NO_DEVICES)
-    desk.fail(CollectorState.LIBRARY_MISSING)
-    assert desk.publisher.delay_s() == 60
+        harness.fail(CollectorState.NO_DEVICES)
+    harness.fail(CollectorState.LIBRARY_MISSING)
+    assert harness.publisher.delay_s() == 60
 
 
 def test_a_card_that_answered_alone_keeps_its_reason_until_it_is_read_with_the_others() -> None:
-    desk = Desk()
-    desk.good(0, 1)
-    desk.quarantine.blame(Card(1, "GPU-1"), Reason.TIMEOUT, "did not answer", desk.clock.monotonic_s)
-    assert desk.quarantine.probed(desk.quarantine.skipped[0], Card(1, "GPU-1"))
-    desk.publisher.complete(desk.tick(0), 2, ())
-    assert [reading.unhealthy_reason for reading in desk.sample.readings] == [None, "did not answer"]
-    desk.good(0, 1)
-    assert [reading.unhealthy_reason for reading in desk.sample.readings] == [None, None]
+    harness = Harness()
+    harness.good(0, 1)
+    harness.quarantine.record_failure(Card(1, "GPU-1"), Reason.TIMEOUT, "did not answer", harness.clock.monotonic_s)
+    assert harness.quarantine.probed(harness.quarantine.skipped[0], Card(1, "GPU-1"))
+    harness.publisher.complete(harness.tick(0), 2, ())
+    assert [reading.unhealthy_reason for reading in harness.sample.readings] == [None, "did not answer"]
+    harness.good(0, 1)
+    assert [reading.unhealthy_reason for reading in harness.sample.readings] == [None, None]
 
 
 def test_a_collector_that_flaps_is_logged_a_few_times_and_then_once_a_minute() -> None:
-    desk = Desk()
+    harness = Harness()
     for _ in range(120):
-        desk.good(0)
-        desk.clock.advance(5)
-        desk.fail(CollectorState.CRASHED)
-        desk.clock.advance(5)
-    assert desk.logged[:4] == ["ok", "crashed", "ok", "crashed"]
-    assert 4 + 15 <= len(desk.logged) <= 4 + 20
+        harness.good(0)
+        harness.clock.advance(5)
+        harness.fail(CollectorState.CRASHED)
+        harness.clock.advance(5)
+    assert harness.logged[:4] == ["ok", "crashed", "ok", "crashed"]
+    assert 4 + 15 <= len(harness.logged) <= 4 + 20
 
 
 def test_a_recovery_that_is_held_back_is_logged_as_soon_as_a_line_may_be_written() -> None:
-    desk = Desk()
+    harness = Harness()
     for _ in range(3):
-        desk.good(0)
-        desk.fail(CollectorState.CRASHED)
-    desk.good(0)
-    assert desk.logged[-1] == "crashed"
+        harness.good(0)
+        harness.fail(CollectorState.CRASHED)
+    harness.good(0)
+    assert harness.logged[-1] == "crashed"
     for _ in range(8):
-        desk.clock.advance(PERIOD_S)
-        desk.good(0)
-    assert desk.logged == ["ok", "crashed", "ok", "crashed", "ok"]
-    assert desk.changes[-1]["previous"] == "crashed"
-    assert desk.changes[-1]["changes_not_logged"] == 3
+        harness.clock.advance(PERIOD_S)
+        harness.good(0)
+    assert harness.logged == ["ok", "crashed", "ok", "crashed", "ok"]
+    assert harness.changes[-1]["previous"] == "crashed"
+    assert harness.changes[-1]["changes_not_logged"] == 3
 
 
 def test_what_is_empty_is_left_out_of_the_line() -> None:
-    desk = Desk()
-    desk.good(0)
-    assert set(desk.changes[0]) == {"event", "log_level", "state", "previous"}
-    desk.fail(CollectorState.CRASHED)
-    assert desk.changes[1]["detail"] == "why"
+    harness = Harness()
+    harness.good(0)
+    assert set(harness.changes[0]) == {"event", "log_level", "state", "previous"}
+    harness.fail(CollectorState.CRASHED)
+    assert harness.changes[1]["detail"] == "why"
 
 
 def test_a_state_keeps_the_time_at_which_it_began() -> None:
-    desk = Desk()
-    desk.fail(CollectorState.LIBRARY_MISSING)
-    began = desk.clock.wall
-    desk.clock.advance(60)
-    desk.fail(CollectorState.LIBRARY_MISSING)
-    assert desk.store.snapshot.collector.since == began
+    harness = Harness()
+    harness.fail(CollectorState.LIBRARY_MISSING)
+    began = harness.clock.wall
+    harness.clock.advance(60)
+    harness.fail(CollectorState.LIBRARY_MISSING)
+    assert harness.store.snapshot.collector.since == began
 
 
 def test_restarts_are_processes_beyond_the_first() -> None:
-    desk = Desk()
-    desk.publisher.started(1)
-    desk.good(0)
-    assert desk.store.snapshot.collector.restarts == 0
-    desk.publisher.started(3)
-    desk.good(0)
-    assert desk.store.snapshot.collector.restarts == 2
+    harness = Harness()
+    harness.publisher.started(1)
+    harness.good(0)
+    assert harness.store.snapshot.collector.restarts == 0
+    harness.publisher.started(3)
+    harness.good(0)
+    assert harness.store.snapshot.collector.restarts == 2
 
 
 def line(index: int, card_id: str | None = None) -> Read:
@@ -288,28 +288,28 @@ def line(index: int, card_id: str | None = None) -> Read:
 
 
 def test_a_card_at_another_index_shows_that_no_index_means_what_it_did() -> None:
-    desk = Desk()
-    desk.good(0, 1, 2)
-    desk.quarantine.blame(Card(2, "GPU-2"), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
-    desk.quarantine.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
-    tick = desk.tick()
-    desk.publisher.read(tick, line(1))
+    harness = Harness()
+    harness.good(0, 1, 2)
+    harness.quarantine.record_failure(Card(2, "GPU-2"), Reason.TIMEOUT, "x", harness.clock.monotonic_s)
+    harness.quarantine.record_failure(Card(0), Reason.TIMEOUT, "x", harness.clock.monotonic_s)
+    tick = harness.tick()
+    harness.publisher.read(tick, line(1))
     assert not tick.renumbered
-    desk.publisher.read(tick, line(1, "GPU-0"))
+    harness.publisher.read(tick, line(1, "GPU-0"))
     assert tick.renumbered
-    assert desk.quarantine.selection.assumed == {}
-    assert [key.text for key in desk.quarantine.selection.skip] == ["GPU-2"]
+    assert harness.quarantine.selection.assumed == {}
+    assert [key.text for key in harness.quarantine.selection.skip] == ["GPU-2"]
 
 
 def test_what_hangs_after_a_renumbering_is_skipped_where_it_hung() -> None:
     """Or each process of the tick would meet it again."""
-    desk = Desk()
-    desk.good(0, 1, 2)
-    tick = desk.tick()
-    desk.publisher.read(tick, line(1, "GPU-0"))
-    desk.quarantine.blame(Card(0), Reason.TIMEOUT, "x", desk.clock.monotonic_s)
-    desk.publisher.read(tick, line(1, "GPU-0"))
-    assert [key.text for key in desk.quarantine.selection.skip] == ["index:0"]
+    harness = Harness()
+    harness.good(0, 1, 2)
+    tick = harness.tick()
+    harness.publisher.read(tick, line(1, "GPU-0"))
+    harness.quarantine.record_failure(Card(0), Reason.TIMEOUT, "x", harness.clock.monotonic_s)
+    harness.publisher.read(tick, line(1, "GPU-0"))
+    assert [key.text for key in harness.quarantine.selection.skip] == ["index:0"]
 
 
 PARTITION = Card(0, "MIG-1", parent="GPU-0", profile="1g.10gb")
@@ -319,70 +319,70 @@ def partition_read(card: Card = PARTITION) -> Read:
     return Read(devices.partition(card, memory_total=10 << 30, memory_used=1 << 30))
 
 
-def partitioned(desk: Desk, *reads: Read, partitions: tuple[Card, ...] | None = (PARTITION,)) -> Tick:
-    tick = desk.tick()
+def partitioned(harness: Harness, *reads: Read, partitions: tuple[Card, ...] | None = (PARTITION,)) -> Tick:
+    tick = harness.tick()
     for read in (replace(line(0), partitions=partitions), *reads):
-        desk.publisher.read(tick, read)
+        harness.publisher.read(tick, read)
     return tick
 
 
-def listed(desk: Desk) -> list[tuple[str | None, object]]:
-    return [(one.card.id, one.figures["memory_used"]) for one in desk.sample.readings[0].partitions]
+def listed(harness: Harness) -> list[tuple[str | None, object]]:
+    return [(one.card.id, one.figures["memory_used"]) for one in harness.sample.readings[0].partitions]
 
 
 def test_partitions_are_published_on_their_card() -> None:
-    desk = Desk()
-    desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
-    assert listed(desk) == [("MIG-1", 1 << 30)]
-    desk.publisher.complete(partitioned(desk, partitions=()), 1, ())
-    assert listed(desk) == []
+    harness = Harness()
+    harness.publisher.complete(partitioned(harness, partition_read()), 1, ())
+    assert listed(harness) == [("MIG-1", 1 << 30)]
+    harness.publisher.complete(partitioned(harness, partitions=()), 1, ())
+    assert listed(harness) == []
 
 
 def test_a_partition_that_is_left_out_is_listed_with_its_reason() -> None:
-    desk = Desk()
-    desk.quarantine.blame(PARTITION, Reason.TIMEOUT, "x", desk.clock.monotonic_s)
-    desk.publisher.complete(partitioned(desk), 1, ())
-    assert listed(desk) == [("MIG-1", Reason.TIMEOUT)]
-    assert desk.sample.readings[0].figures["memory_used"] == 1 << 30
+    harness = Harness()
+    harness.quarantine.record_failure(PARTITION, Reason.TIMEOUT, "x", harness.clock.monotonic_s)
+    harness.publisher.complete(partitioned(harness), 1, ())
+    assert listed(harness) == [("MIG-1", Reason.TIMEOUT)]
+    assert harness.sample.readings[0].figures["memory_used"] == 1 << 30
 
 
 def test_partitions_that_a_card_does_not_tell_are_those_that_it_had() -> None:
-    desk = Desk()
-    desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
-    desk.publisher.complete(partitioned(desk, partitions=None), 1, ())
-    assert listed(desk) == [("MIG-1", Reason.TRANSIENT_DRIVER_ERROR)]
+    harness = Harness()
+    harness.publisher.complete(partitioned(harness, partition_read()), 1, ())
+    harness.publisher.complete(partitioned(harness, partitions=None), 1, ())
+    assert listed(harness) == [("MIG-1", Reason.TRANSIENT_DRIVER_ERROR)]
 
 
 def test_partitions_of_a_card_that_does_not_answer_have_its_reason() -> None:
-    desk = Desk()
-    desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
-    tick = desk.tick(1)
+    harness = Harness()
+    harness.publisher.complete(partitioned(harness, partition_read()), 1, ())
+    tick = harness.tick(1)
     tick.readings[0] = Reading.unreadable(Card(0, "GPU-0"), Reason.LOST, "gone")
-    desk.publisher.complete(tick, 2, ())
-    assert listed(desk) == [("MIG-1", Reason.LOST)]
+    harness.publisher.complete(tick, 2, ())
+    assert listed(harness) == [("MIG-1", Reason.LOST)]
 
 
 def test_a_tick_that_fails_before_a_partition_leaves_it_without_figures() -> None:
-    desk = Desk()
-    desk.fail(CollectorState.UNRESPONSIVE, partitioned(desk))
-    assert listed(desk) == [("MIG-1", Reason.TIMEOUT)]
+    harness = Harness()
+    harness.fail(CollectorState.UNRESPONSIVE, partitioned(harness))
+    assert listed(harness) == [("MIG-1", Reason.TIMEOUT)]
 
 
 def test_figures_of_a_partition_alone_are_a_sample() -> None:
-    desk = Desk()
-    tick = desk.tick()
+    harness = Harness()
+    tick = harness.tick()
     card = Reading(Card(0, "GPU-0"), Figures(Reason.TRANSIENT_DRIVER_ERROR))
     for read in (Read(card, (PARTITION,)), partition_read()):
-        desk.publisher.read(tick, read)
-    desk.publisher.complete(tick, 1, ())
-    assert listed(desk) == [("MIG-1", 1 << 30)]
+        harness.publisher.read(tick, read)
+    harness.publisher.complete(tick, 1, ())
+    assert listed(harness) == [("MIG-1", 1 << 30)]
 
 
 def test_a_partition_recovers_after_a_few_samples() -> None:
-    desk = Desk()
-    desk.quarantine.blame(PARTITION, Reason.TIMEOUT, "x", desk.clock.monotonic_s)
-    assert desk.quarantine.probed(desk.quarantine.skipped[0], PARTITION)
+    harness = Harness()
+    harness.quarantine.record_failure(PARTITION, Reason.TIMEOUT, "x", harness.clock.monotonic_s)
+    assert harness.quarantine.probed(harness.quarantine.skipped[0], PARTITION)
     for _ in range(PROBATION_SAMPLES):
-        desk.publisher.complete(partitioned(desk, partition_read()), 1, ())
-    (event,) = [entry for entry in desk.capture.entries if entry["event"] == "device_recovered"]
+        harness.publisher.complete(partitioned(harness, partition_read()), 1, ())
+    (event,) = [entry for entry in harness.capture.entries if entry["event"] == "device_recovered"]
     assert (event["id"], event["parent"]) == ("MIG-1", "GPU-0")

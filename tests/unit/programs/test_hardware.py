@@ -98,8 +98,8 @@ def test_looking_at_a_name_needs_a_known_one() -> None:
 
 def supervisor(*flags: str) -> Supervisor:
     settings = load(ServeSettings, flags, {})
-    holder = SnapshotStore("nvidia", 15.0, None, SystemClock())
-    return hardware.supervisor(settings, "nvidia", 15.0, holder)
+    store = SnapshotStore("nvidia", 15.0, None, SystemClock())
+    return hardware.supervisor(settings, "nvidia", 15.0, store)
 
 
 def test_the_collector_is_started_from_the_same_installation_and_nowhere_else() -> None:

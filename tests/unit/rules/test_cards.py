@@ -160,7 +160,7 @@ class TestSliced:
             "container": "main",
             "card_id": CARD,
             "memory_used_mib": 8192,
-            "cores_percent": 18,
+            "utilization_percent": 18,
         }
         return SliceUsage(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -194,7 +194,7 @@ class TestSliced:
         assert figures(entry)[1:4] == (0, 0, 0)
 
     def test_a_card_that_could_not_be_asked_gives_its_reasons(self) -> None:
-        device = SliceDevice(CARD, memory_reason=Reason.PERMISSION, cores_reason=None)
+        device = SliceDevice(CARD, memory_reason=Reason.PERMISSION, utilization_reason=None)
         (entry,) = read(snapshot(snapshot_card(), slices=(), devices=(device,)), given(Mode.SLICED))
         assert figures(entry)[1:4] == (Reason.PERMISSION, Reason.PERMISSION, 0)
 
@@ -225,7 +225,7 @@ class TestPartitioned:
             "container": "main",
             "card_id": CARD,
             "memory_used_mib": 2464,
-            "cores_percent": Reason.UNSUPPORTED,
+            "utilization_percent": Reason.UNSUPPORTED,
             "partition_id": PARTITION,
             "memory_total_mib": 9856,
         }

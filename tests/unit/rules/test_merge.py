@@ -129,7 +129,7 @@ def test_a_stale_snapshot_costs_its_cards_their_entries(age: float | None, liste
     assert sample.sources[1].state is (CollectorState.OK if listed else SourceState.STALE)
 
 
-def test_a_stale_snapshot_keeps_the_collectors_own_verdict() -> None:
+def test_a_stale_snapshot_keeps_the_collectors_own_state() -> None:
     peer = snapshot(state=CollectorState.UNRESPONSIVE, detail="no answer for 60 s")
     report = read(NVIDIA, nvidia=SnapshotReading(peer, 95.0)).sources[1]
     assert (report.state, report.age_s) == (CollectorState.UNRESPONSIVE, 95)

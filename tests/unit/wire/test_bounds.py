@@ -94,7 +94,7 @@ def test_one_slice_too_many_of_a_kind_is_refused(key: str) -> None:
 
 def test_cards_are_counted_over_all_groups() -> None:
     half = [{"id": f"GPU-{number}"} for number in range(513)]
-    groups = [{"manufacturer": maker, "accelerators": half} for maker in ("nvidia", "amd")]
+    groups = [{"manufacturer": vendor, "accelerators": half} for vendor in ("nvidia", "amd")]
     with pytest.raises(ExcessError, match="more than 1024 accelerators"):
         snapshot.parse(compact({"groups": groups}))
 
@@ -139,10 +139,10 @@ def test_the_fullest_honest_summary_is_read_whole() -> None:
     assert len(body) <= 16 << 20
     summary = kubelet_summary.decode(body)
     assert len(summary) == 2000
-    assert len(kubelet_summary.decode_tolerant(body)) == 2000
+    assert len(kubelet_summary.decode_lenient(body)) == 2000
 
 
-@pytest.mark.parametrize("decode", [kubelet_summary.decode_typed, kubelet_summary.decode_tolerant])
+@pytest.mark.parametrize("decode", [kubelet_summary.decode_typed, kubelet_summary.decode_lenient])
 def test_containers_beyond_any_pods_cost_that_pod_its_sums_and_no_other_pod_anything(
     decode: Callable[[bytes], kubelet_summary.Summary],
 ) -> None:
@@ -157,7 +157,7 @@ def test_containers_beyond_any_pods_cost_that_pod_its_sums_and_no_other_pod_anyt
 
 
 @pytest.mark.parametrize(
-    "decode", [pod_metrics.parse, pods.parse, kubernetes.parse_list_page, kubelet_summary.decode_tolerant]
+    "decode", [pod_metrics.parse, pods.parse, kubernetes.parse_list_page, kubelet_summary.decode_lenient]
 )
 def test_every_other_document_is_bounded_too(decode: Callable[[bytes], object]) -> None:
     for item in (b"{}", b"[]", b"1"):

@@ -349,7 +349,7 @@ def test_a_bad_slice_costs_itself_only() -> None:
     parsed = wire.parse(document(slices=slices)).slices
     assert parsed is not None
     usage, first, second = parsed["nvidia"]
-    assert (usage.memory_used_mib, usage.cores_percent, usage.partition_id) == (1, Reason.NOT_REPORTED, None)
+    assert (usage.memory_used_mib, usage.utilization_percent, usage.partition_id) == (1, Reason.NOT_REPORTED, None)
     assert (first.memory_total_mib, first.memory_used_mib) == (5, Reason.INVALID_DATA)
     assert (second.memory_total_mib, second.memory_used_mib) == (Reason.PERMISSION, Reason.PERMISSION)
 
@@ -482,7 +482,8 @@ def test_a_partition_that_cannot_be_understood_costs_itself_only(partitions: obj
     peer = wire.parse(listing(partitions))
     assert [card.figures["memory_total"] for card in peer.cards["nvidia"]] == [81920]
     found = [
-        (one.partition_id, one.memory_used_mib, one.cores_percent) for one in peer.partitions.get("nvidia", ())
+        (one.partition_id, one.memory_used_mib, one.utilization_percent)
+        for one in peer.partitions.get("nvidia", ())
     ]
     assert found == expected
 

@@ -182,7 +182,7 @@ async def test_a_node_that_may_not_be_looked_up(kubelets: DirectKubelets, furnis
 
 
 @pytest.mark.asyncio
-async def test_a_refused_token_is_read_again_before_anybody_hears_of_it(
+async def test_a_refused_token_is_read_again_before_the_read_fails(
     kubelets: DirectKubelets, furnished: StandInCluster, kubeconfig: Path
 ) -> None:
     async with furnished.kubelet(NODE):

@@ -210,7 +210,7 @@ async def test_an_outage_leaves_the_copy_and_is_retried_ever_more_slowly(
     assert pauses == [1, 2, 4, 8, 15, 15, 15, 15, 15]
 
 
-async def test_who_waits_for_the_first_list_hears_of_its_failure(
+async def test_waiting_for_the_first_list_ends_with_its_failure(
     reflector: Reflector[str], scripted: ScriptedCluster
 ) -> None:
     scripted.failures = [FetchError(SourceState.FORBIDDEN, "pods is forbidden", status=403)]

@@ -1,7 +1,7 @@
 """Instances: how their pods are found, and how they answer.
 
 An Instance is the operator's custom resource. Its pod has the same namespace and name, and carries the Instance's
-UID in a label. A pod with another UID there belongs to an earlier Instance of that name, or to somebody else.
+UID in a label. A pod with another UID there belongs to an earlier Instance of that name, or to something else.
 """
 
 from collections.abc import Mapping, Sequence

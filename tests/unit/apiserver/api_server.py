@@ -243,7 +243,7 @@ class Received:
 
 
 @dataclass
-class Room:
+class Server:
     """The server, listening."""
 
     group: str
@@ -346,7 +346,7 @@ def trust_of(authority: Authority, names: Sequence[str] = (FRONT_PROXY,)) -> Fro
 
 
 @asynccontextmanager
-async def open_room(
+async def running_server(
     folder: Path,
     group: str = GROUPS[0],
     *,
@@ -356,7 +356,7 @@ async def open_room(
     limits: Limits = LIMITS,
     ready: Sequence[Check] = (PING,),
     trusted: bool = True,
-) -> AsyncIterator[Room]:
+) -> AsyncIterator[Server]:
     """A server on a free port, for as long as the block runs."""
     log = structlog.get_logger()
     clock, api, reader, instances = FakeClock(), MadeUpApi(), MadeUpReader(), MadeUpInstances()
@@ -366,12 +366,12 @@ async def open_room(
     limiter, kinds = InFlightLimiter(max_in_flight), [workload.resource]
     metrics = WorkerMetrics(lambda: identity.not_after, lambda: limiter.in_flight, kinds)
     async with AsyncExitStack() as stack:
-        room: Room
+        server: Server
         components = Components(
             discovery=DiscoveryDocuments(group, kinds),
             openapi=OpenApiDocuments(group, [workload]),
             authenticator=Authenticator(
-                lambda: room.trust,
+                lambda: server.trust,
                 api,
                 await stack.enter_async_context(ReviewCache(clock, in_flight=reviews)),
                 clock,
@@ -389,9 +389,9 @@ async def open_room(
         probes = {"/healthz": Probe("healthz", [PING], log), "/livez": Probe("livez", [PING], log)}
         probes["/readyz"] = Probe("readyz", ready, log)
         probes["/readyz/ping"] = Probe("readyz/ping", [PING], log)
-        server = ApiServer(components, probes)
-        listener = Listener(server.application(), [("127.0.0.1", 0)], identity, limits=limits, log=log)
-        room = Room(
+        api_server = ApiServer(components, probes)
+        listener = Listener(api_server.application(), [("127.0.0.1", 0)], identity, limits=limits, log=log)
+        server = Server(
             group,
             clock,
             api,
@@ -407,7 +407,7 @@ async def open_room(
             instances,
         )
         if trusted:
-            room.trust = trust_of(front_proxy)
+            server.trust = trust_of(front_proxy)
             identity.trust(TrustedCAs.parse(front_proxy.pem.certificate))
         await stack.enter_async_context(listener.running(0.2))
-        yield room
+        yield server

@@ -1,7 +1,7 @@
-"""Fields of documents written by others, read so that what is wrong with one costs nothing else.
+"""Lenient field types for peers' documents: a malformed field is absent, and the rest is read.
 
 A peer may be older, newer, another program, or broken. Each type here turns what it cannot understand into an
-absence instead of an error; which fields a document cannot do without is said where the document is.
+absence instead of an error.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Document(BaseModel):
 
 
 def valid_items(model: type[Item]) -> Callable[[object], list[Item]]:
-    """A validator that keeps the items of an array that are what they should be. A null array is an empty one."""
+    """A validator that keeps the valid items of an array. A null array is an empty one."""
 
     def keep(raw: object) -> list[Item]:
         if raw is None:
@@ -53,13 +53,13 @@ def valid_items(model: type[Item]) -> Callable[[object], list[Item]]:
 
 
 def items_or_none(model: type[Item]) -> Callable[[object], list[Item]]:
-    """The same for an addition, which must not cost the document: what is no array holds nothing."""
+    """The same for an optional array: anything else than an array is an empty one."""
     keep = valid_items(model)
     return lambda raw: keep(raw if isinstance(raw, list) else None)
 
 
 def item_or_none(model: type[Item]) -> Callable[[object], Item | None]:
-    """A validator that gives None for what is not this object, so that an addition never costs the document."""
+    """A validator that gives None for anything else than this object."""
 
     def accept(raw: object) -> Item | None:
         try:
@@ -111,7 +111,7 @@ ReasonField = Annotated[Reason | None, PlainValidator(_reason)]
 """Why something is absent; words that are not ours are ``not_reported``. None when nothing is said."""
 
 ReasonsField = Annotated[dict[str, Reason], PlainValidator(_reasons)]
-"""Key -> reason; what is not an object says nothing."""
+"""Key -> reason; empty for anything else than an object."""
 
 LineField = Annotated[str | None, PlainValidator(_line)]
 """One line for a person, printable and short; None for what is not text."""
@@ -123,4 +123,4 @@ NameField = Annotated[str, Field(strict=True, max_length=256)]
 """Text that may be empty, but must be text."""
 
 KeyField = Annotated[str, Field(strict=True, min_length=1, max_length=256)]
-"""What an item is known by. The item is nothing without it."""
+"""The identifier of an item, which is invalid without it."""
