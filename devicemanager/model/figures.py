@@ -5,7 +5,7 @@ The collector's lines, plausibility, the snapshot, the sample and its OpenAPI sc
 read it, and run ``python docs/tables.py``; a collector that does not read it leaves it ``not_reported``.
 
 In a reading a figure is in the unit in which libraries give it (bytes, milliwatts); in the snapshot and the sample,
-in the unit of the wire (MiB, watts).
+in the unit of the wire (MiB, watts). The module is longer than others because the whole table is in one place.
 """
 
 from collections.abc import Iterable, Mapping
