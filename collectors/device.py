@@ -202,15 +202,15 @@ class Device:
         Raises:
             DeviceLostError: The device is lost.
         """
-        uuid = _text(self._attempt(self._library.uuid)[0])
+        uuid = _text(self._attempt(self._library.uuid))
         before = self.identity
         same = uuid is not None and uuid == before.id
         if same and before.name is not None and before.pci_bus_id is not None:
             return before
         known = before if same else Card(self.index, uuid)
         self.identity = known  # also of a device that is lost before it has said the rest
-        name = known.name or _text(self._attempt(self._library.name)[0])
-        address = known.pci_bus_id or _address(self._attempt(self._library.pci_address)[0])
+        name = known.name or _text(self._attempt(self._library.name))
+        address = known.pci_bus_id or _address(self._attempt(self._library.pci_address))
         self.identity = Card(self.index, uuid, name, address)
         if (uuid, address) != (before.id, before.pci_bus_id):
             self._forget()
@@ -286,28 +286,39 @@ class Device:
         return self._preferred[name] < KEPT_FAILURES
 
     def _call(self, name: str, position: int, call: Call) -> tuple[Any, int | None]:
-        """As :meth:`_attempt`, except for a call that is remembered as not supported. Codes are noted."""
+        """What one call returns, or the reason for having nothing and the code that says so, which is noted.
+
+        A call that is remembered as not supported is not made.
+        """
         if self._refused and self._tick < self._refused.get((name, position), 0):
             return Reason.UNSUPPORTED, None
-        answer, code = self._attempt(call)
-        if code is not None:
-            self.codes.append((name, code))
+        code = None
+        try:
+            answer = call(self.handle)
+        except Exception as error:  # noqa: BLE001 - what is not the library's is raised again
+            answer, code = self._reason(error)
+            if code is not None:
+                self.codes.append((name, code))
         if answer is Reason.UNSUPPORTED:
             self._refused[name, position] = self._tick + UNSUPPORTED_TICKS
         return answer, code
 
-    def _attempt(self, call: Call) -> tuple[Any, int | None]:
-        """What a call returns, or the reason for having nothing and the code that says so."""
+    def _attempt(self, call: Call) -> Any:
+        """What a call about the identity returns, or the reason for having nothing."""
         try:
-            return call(self.handle), None
-        except UnicodeDecodeError:
+            return call(self.handle)
+        except Exception as error:  # noqa: BLE001 - what is not the library's is raised again
+            return self._reason(error)[0]
+
+    def _reason(self, error: Exception) -> tuple[Reason, int | None]:
+        """The reason for having nothing, and the code that says so. Raises what is not the library's."""
+        if isinstance(error, UnicodeDecodeError):
             return Reason.INVALID_DATA, None
-        except Exception as error:
-            code = self._library.code_of(error)
-            if code is None and isinstance(error, AttributeError | TypeError):
-                return Reason.UNSUPPORTED, None
-            if code is None:
-                raise
+        code = self._library.code_of(error)
+        if code is None and isinstance(error, AttributeError | TypeError):
+            return Reason.UNSUPPORTED, None
+        if code is None:
+            raise error
         fault = self._library.codes.fault(code)
         if fault is Fault.LOST:
             raise DeviceLostError(code)
