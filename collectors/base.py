@@ -1,4 +1,4 @@
-"""The collector for all vendors, on top of a :class:`collectors.device.VendorLibrary`.
+"""The collector for all vendors, on top of a :class:`collectors.vendor_library.VendorLibrary`.
 
 Every figure is read on its own and is a value or a reason. Handles are looked up once and kept, because a lookup
 opens the device. A handle is dropped with the device that it led to and looked up again at the next tick, so that
@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 
 from collectors.codes import Fault
 from collectors.contract import PossibleDriverError
-from collectors.device import Device, DeviceLostError, VendorLibrary
+from collectors.device import Device, DeviceLostError
+from collectors.vendor_library import VendorLibrary
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading
 from devicemanager.model.reasons import Reason
@@ -143,7 +144,7 @@ class LibraryCollector:
         figures = plausibility.reading(self._library.figures(device), missing=Reason.UNSUPPORTED)
         health = device.health()
         reasons = [*health.faults, *device.failures.faults()]
-        return Reading(identity, figures, "; ".join(reasons) or None, health.unread)
+        return Reading(identity, figures, "; ".join(reasons) or None, health.unread, device.notes)
 
     def _without_figures(self, device: Device, reading: Reading) -> Reading:
         """A device without any figure: it has none, or there is a fault.

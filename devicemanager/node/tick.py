@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from devicemanager.model.accelerator import Card, DeviceKey, Reading, Reason
+from devicemanager.rules import plausibility
 from devicemanager.rules.device_ids import is_provisional
 from devicemanager.rules.identity import NO_ORDER, identify, order_of
 from devicemanager.rules.plausibility import CARDS_LIMIT
@@ -162,7 +163,10 @@ def with_partitions(
         return replace(
             card,
             partitions=tuple(
-                read.get(one.key) or Reading.unreadable(one, why.reason, why.fault) for one in partitions
+                replace(found, figures=plausibility.on_card(found.figures, card.figures))
+                if (found := read.get(one.key))
+                else Reading.unreadable(one, why.reason, why.fault)
+                for one in partitions
             ),
         )
 
