@@ -602,6 +602,30 @@ class TestLostCards:
         assert sample.readings[1]["power"] == 121_500
         assert sample.readings[1]["unhealthy"] is None
 
+    @pytest.mark.parametrize("answering", [(), ("nvmlDeviceGetUUID",), ("nvmlDeviceGetHandleByIndex_v2",)])
+    def test_a_handle_whose_every_call_is_an_invalid_argument(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, answering: tuple[str, ...]
+    ) -> None:
+        """F09: unhealthy, and looked up again at every sample until it answers."""
+        nvml.play(Scenario.healthy(2))
+        child = nvidia()
+        child.sample()
+        scenario = Scenario.healthy(2).call("*", 1, code=2)
+        for function in answering:
+            scenario.call(function, 1, code=0)
+        nvml.play(scenario)
+        sample = child.sample_where(lambda sample: sample.readings[1]["unhealthy"] is not None)
+        for _ in range(3):
+            assert sample.readings[1]["unhealthy"].endswith(": INVALID_ARGUMENT (2)")
+            assert figures(sample, 1) == absent("transient_driver_error")
+            assert sample.readings[0]["unhealthy"] is None
+            sample = child.sample()
+        looked_up = [call for call in nvml.calls() if call == ("nvmlDeviceGetHandleByIndex_v2", "1")]
+        assert len(looked_up) >= 3
+        nvml.play(Scenario.healthy(2))
+        sample = child.sample_where(lambda sample: sample.readings[1]["unhealthy"] is None)
+        assert sample.readings[1]["power"] == 121_500
+
     def test_another_card_behind_a_handle_that_was_kept(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         """F01: nor is anything believed of it that the former one did not support."""
         nvml.play(Scenario.healthy(2).card(0, power=None))
