@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 import structlog
 
-from devicemanager.demo.cluster.stand_in import StandInCluster
+from tests.cluster.stand_in import StandInCluster
 from tests.standins.nvml import NvmlStandin
 
 

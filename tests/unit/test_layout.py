@@ -11,6 +11,7 @@ UNIT = ROOT / "tests" / "unit"
 ROOMS = {
     "apiserver": "devicemanager/worker/apiserver",
     "bench": "tests/bench",
+    "cluster": "tests/cluster",
     "collectors": "collectors",
 }
 """Folders of tests/unit whose modules are elsewhere than in ``devicemanager/<folder>``."""

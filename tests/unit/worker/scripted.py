@@ -156,7 +156,7 @@ class World:
             objects.instance(spec, instance_uid, created),
         )
         self.cluster.on(f"/api/v1{base}/pods/{spec.name}", pod)
-        self.cluster.on(kubelet_path(spec.node or ""), stats_summary(spec.node or "", [pod], now, now))
+        self.cluster.on(kubelet_path(spec.node or ""), stats_summary(spec.node or "", [pod], now))
         self.cluster.on(f"/apis/metrics.k8s.io/v1beta1{base}/pods/{spec.name}", pod_metrics(pod, now))
         for manufacturer in {grant.manufacturer for grant in spec.grants}:
             cards = [card(grant.id) for grant in spec.grants if grant.manufacturer == manufacturer]
