@@ -117,9 +117,9 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             followers["device managers' certificates"] = peers.follow
         if kubelets is not None:
             followers["kubelets' certificates"] = kubelets.follow
-        startup: dict[str, Part] = {"access review": lambda: _reach_reviews(components.authorizer)}
+        startup: list[Part] = [lambda: _reach_reviews(components.authorizer)]
         if not registered:
-            startup["registration"] = lambda: _register_later(settings, side)
+            startup.append(lambda: _register_later(settings, side))
         worker = Worker(listener, shutdown, probes["/readyz"])
         await stack.enter_async_context(
             serving(worker, followers, startup=startup, drain_s=settings.shutdown_timeout, log=log)

@@ -83,10 +83,7 @@ class ScriptedCluster(Cluster):
             document = script.uncached
         if isinstance(document, FetchError):
             raise document
-        now = self.clock.now()
-        return Received(
-            200, json.dumps(document).encode(), "application/json", now, self.clock.monotonic(), date=now
-        )
+        return Received(200, json.dumps(document).encode(), self.clock.monotonic(), date=self.clock.now())
 
     @override
     async def get(
@@ -132,8 +129,7 @@ class ScriptedDeviceManagers(DeviceManagers):
         if isinstance(script.document, FetchError):
             raise script.document
         found = snapshot.parse(json.dumps(script.document).encode())
-        now = self._by_clock.now()
-        return SnapshotRead(found, Received(200, b"", "", now, self._by_clock.monotonic(), age_s=1))
+        return SnapshotRead(found, Received(200, b"", self._by_clock.monotonic(), age_s=1))
 
 
 @dataclass
