@@ -59,7 +59,6 @@ async def serving(
         parts: Name -> what runs for ever beside it.
         startup: What runs beside it until it is done.
         drain_s: How long requests in progress may take after the block. None are waited for when something failed.
-        log: For the beginning.
 
     Raises:
         ListenError: An address cannot be listened on.
@@ -90,12 +89,7 @@ async def serving(
 async def run_until_signal(
     server: AbstractAsyncContextManager[Server], *, delay_s: float = 0.0, log: FilteringBoundLogger
 ) -> int:
-    """Serve until SIGTERM or SIGINT.
-
-    Args:
-        server: Serves inside the block, as :func:`serving` does.
-        delay_s: How long to serve on, unready, after the signal; a second signal cuts it short.
-        log: For the end, and what went wrong.
+    """Serve until SIGTERM or SIGINT, and then unready for ``delay_s``, which a second signal cuts short.
 
     Returns:
         The exit code: 0 after a signal, 1 when an address cannot be listened on or a part ended by itself.

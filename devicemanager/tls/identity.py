@@ -106,8 +106,6 @@ class ServerIdentity(_ReloadingIdentity):
         Args:
             pair: Files are followed; a pair in memory stays.
             client_cas: PEM bundle, followed; None leaves it to :meth:`trust`.
-            clock: For the warning before the end.
-            log: For changes and refused files.
 
         Raises:
             SettingsError: A file cannot be read or used; every one that cannot is named.
@@ -206,8 +204,6 @@ class ClientIdentity(_ReloadingIdentity):
             cas: A file is followed; None takes the system's own.
             pair: Followed; None shows nothing.
             verify: As in :func:`client_context`.
-            clock: For the warning before the end.
-            log: For changes and refused files.
 
         Raises:
             SettingsError: A file cannot be read or used; every one that cannot is named.
