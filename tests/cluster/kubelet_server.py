@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Self
 from aiohttp import web
 
 from devicemanager.demo.cluster.access import Attributes, InvalidTokenError
-from devicemanager.demo.cluster.objects import node_addresses
 from devicemanager.demo.cluster.responses import failure
 from devicemanager.demo.cluster.selectors import JsonObject
 from devicemanager.tls.certificates import PemPair
@@ -68,7 +67,10 @@ class KubeletServer:
             await self._runner.cleanup()
 
     def _register(self, node: JsonObject) -> None:
-        node["status"]["addresses"] = node_addresses(self.node, self._host)
+        node["status"]["addresses"] = [
+            {"type": "InternalIP", "address": self._host},
+            {"type": "Hostname", "address": self.node},
+        ]
         node["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self.port}}
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:

@@ -7,7 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from devicemanager.demo.cluster import discovery, protobuf
-from devicemanager.demo.cluster.access import Attributes, InvalidTokenError, User, forbidden_message
+from devicemanager.demo.cluster.access import HEALTH_PATHS, Attributes, InvalidTokenError, User, forbidden_message
 from devicemanager.demo.cluster.api_services import API_SERVICES, table, wants_table
 from devicemanager.demo.cluster.discovery import AGGREGATED_TYPE, METRICS, GroupVersion, Resource
 from devicemanager.demo.cluster.list_watch import list_objects, watch_objects
@@ -25,7 +25,6 @@ VERSION: Final = {
     "platform": "stand-in",
 }
 _SERVER: Final = "devicemanager-stand-in-cluster"
-_HEALTH_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 _BODY_LIMIT: Final = 3 * 1024 * 1024
 
 
@@ -52,7 +51,7 @@ class ClusterApi:
         except InvalidTokenError:
             return failure(401, "Unauthorized")
         allowed, _ = cluster.access.decide(user, asked)
-        if not allowed and info.path not in _HEALTH_PATHS:
+        if not allowed and info.path not in HEALTH_PATHS:
             details = {"name": info.name, "group": info.group, "kind": info.resource} if info.resource else {}
             return failure(403, forbidden_message(user, asked, info.resource), details)
         answer = await self._allowed(request, info, user)
@@ -155,13 +154,10 @@ class ClusterApi:
                 return self._resource_list(group, version)
             case ["openapi", "v3"]:
                 documents = await self._cluster.aggregator.openapi("/openapi/v3")
-                paths = {
-                    path: entry for document in documents.values() for path, entry in document["paths"].items()
-                }
-                return json_answer({"paths": paths})
+                return json_answer({"paths": {k: v for one in documents for k, v in one["paths"].items()}})
             case ["openapi", "v2"]:
                 documents = await self._cluster.aggregator.openapi("/openapi/v2")
-                return json_answer(next(iter(documents.values()), _EMPTY_OPENAPI))
+                return json_answer(next(iter(documents), _EMPTY_OPENAPI))
             case _:
                 return web.Response(status=404, text="404 page not found\n")
 
