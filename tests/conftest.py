@@ -1,4 +1,4 @@
-"""Fixtures shared by every room."""
+"""Fixtures shared by all tests."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

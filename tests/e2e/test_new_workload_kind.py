@@ -18,7 +18,7 @@ from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_kubectl import KUBECTL, Front
 from tests.e2e.test_worker import Worker, started
 from tests.e2e.toy.workload import LABEL
-from tests.unit.apiserver.api_server import GROUPS, SERVER_NAME
+from tests.unit.worker.apiserver.api_server import GROUPS, SERVER_NAME
 
 pytestmark = pytest.mark.asyncio
 

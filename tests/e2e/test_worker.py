@@ -22,7 +22,7 @@ from tests.cluster.faults import Fault, Trouble
 from tests.cluster.stand_in import StandInCluster
 from tests.e2e.device_manager import LATE_SIGNALS
 from tests.timing import until
-from tests.unit.apiserver.api_server import GROUPS, SERVER_NAME, Received, exchange
+from tests.unit.worker.apiserver.api_server import GROUPS, SERVER_NAME, Received, exchange
 
 pytestmark = pytest.mark.asyncio
 

@@ -15,7 +15,7 @@ from devicemanager.demo.cluster.responses import json_answer
 from tests.cluster.faults import Fault, Trouble
 from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import Worker, furnish, path, started
-from tests.unit.apiserver.api_server import GROUPS
+from tests.unit.worker.apiserver.api_server import GROUPS
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,7 +11,7 @@ from devicemanager.demo.cluster.stand_in import WORKER_USER
 from devicemanager.tls.certificates import self_signed
 from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import furnish, path, started
-from tests.unit.apiserver.api_server import GROUPS
+from tests.unit.worker.apiserver.api_server import GROUPS
 
 pytestmark = pytest.mark.asyncio
 

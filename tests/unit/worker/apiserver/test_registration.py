@@ -8,7 +8,7 @@ import pytest
 from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker.apiserver.registration import check_registration, conflict
-from tests.unit.apiserver.api_server import GROUPS
+from tests.unit.worker.apiserver.api_server import GROUPS
 
 OWN = "gpustack-system/devicemanager-worker"
 

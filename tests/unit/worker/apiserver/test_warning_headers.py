@@ -6,7 +6,7 @@ import pytest
 
 from devicemanager.model.usage import SourceReport, SourceState
 from devicemanager.worker.apiserver.warning_headers import LIMIT, bounded, of_usage, warning_header
-from tests.unit.apiserver.api_server import usage
+from tests.unit.worker.apiserver.api_server import usage
 
 
 @pytest.mark.parametrize(
