@@ -9,6 +9,7 @@ STATUSES: Final = frozenset({429, 500, 502, 503, 504})
 """Answers that may be different in a moment."""
 
 FIRST_S: Final = 0.1
+LONGEST_S: Final = 5.0
 _LATER: Final = 0.25
 """Of a ``Retry-After``: by how much of it we come later, so that not all who were sent away return at once."""
 
@@ -26,8 +27,20 @@ def pause_s(failures: int, jitter: float, retry_after_s: float | None = None) ->
     Returns:
         0.1 s, doubled with each further failure, half of it more or less; never less than the peer asked for.
     """
-    backoff_s = FIRST_S * 2.0 ** min(failures - 1, 16) * (0.5 + jitter)
-    return max(backoff_s, (retry_after_s or 0.0) * (1.0 + _LATER * jitter))
+    backoff = backoff_s(failures, jitter, first_s=FIRST_S, longest_s=LONGEST_S)
+    return max(backoff, (retry_after_s or 0.0) * (1.0 + _LATER * jitter))
+
+
+def backoff_s(failures: int, jitter: float, *, first_s: float, longest_s: float) -> float:
+    """Seconds of an exponential back-off, half of it more or less.
+
+    Args:
+        failures: In a row, at least 1.
+        jitter: Chosen at random from 0..1.
+        first_s: After the first failure; doubled with each further one.
+        longest_s: No longer than this, before it is made more or less.
+    """
+    return float(min(first_s * 2.0 ** min(failures - 1, 64), longest_s) * (0.5 + jitter))
 
 
 class Budget:

@@ -5,7 +5,9 @@ copy stays, and ``problem`` says since when it is outdated.
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, NoReturn, TypeVar
 
@@ -15,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.rules import retries
 from devicemanager.wire import kubernetes
 from devicemanager.worker.cluster import Cluster
 
@@ -30,6 +33,8 @@ LIST_LIMIT_ITEMS: Final = 50_000
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 15.0
+_LONGEST_RETRY_AFTER_S: Final = 60.0
+"""An API server that asks for more is asked again all the same: what is copied here must not be hours old."""
 
 _GONE: Final = 410
 
@@ -96,6 +101,7 @@ class Reflector(Generic[T]):
         name: For the log.
         recheck_s: Seconds after which the collection is listed again whatever the watch says; None to trust it.
         changed: Called after each change of ``items``.
+        jitter: Gives random numbers from 0..1, so that not all replicas come back at once.
     """
 
     def __init__(
@@ -108,6 +114,7 @@ class Reflector(Generic[T]):
         name: str,
         recheck_s: float | None = None,
         changed: Callable[[], None] = lambda: None,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._cluster = cluster
         self._path = path
@@ -116,6 +123,9 @@ class Reflector(Generic[T]):
         self._name = name
         self._recheck_s = recheck_s
         self._changed = changed
+        self._jitter = jitter
+        self._opened_s: float | None = None
+        self._distrust_s = 0.0
         self._items: dict[str, T] = {}
         self._recheck_at_s: float | None = None
         self._settled = asyncio.Event()
@@ -134,24 +144,36 @@ class Reflector(Generic[T]):
 
     async def run(self) -> NoReturn:
         """Follows the collection until cancelled."""
-        retry_s, version = _FIRST_PAUSE_S, ""
+        failures, version = 0, ""
         while True:
             # Also after a watch that ended well: a server that ends each at once must not be hammered.
-            pause_s = _FIRST_PAUSE_S
+            pause_s = self._pause_s(1)
             try:
+                self._opened_s = None
                 if not version:
                     version = await self._list()
                 version = await self._watch(version)
-                retry_s = _FIRST_PAUSE_S
+                failures = 0
             except TimeoutError:  # it is time to list again
-                version, pause_s, retry_s = "", 0, _FIRST_PAUSE_S
+                version, pause_s, failures = "", 0, 0
             except FetchError as error:
                 if error.status == _GONE:
                     version = ""
                 else:
+                    failures = 1 if self._lasted else failures + 1
+                    pause_s = self._pause_s(failures, error.retry_after_s)
+                    self._distrust_s = 0.0 if self._opened_s is None or self._lasted else pause_s
                     self._note(error)
-                    pause_s, retry_s = retry_s, min(2 * retry_s, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)
+
+    def _pause_s(self, failures: int, retry_after_s: int | None = None) -> float:
+        backoff_s = retries.backoff_s(failures, self._jitter(), first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+        return max(backoff_s, min(retry_after_s or 0, _LONGEST_RETRY_AFTER_S))
+
+    @property
+    def _lasted(self) -> bool:
+        """Whether the watch that has just ended was open for so long that its end is a failure of its own."""
+        return self._opened_s is not None and asyncio.get_running_loop().time() - self._opened_s >= _LONGEST_PAUSE_S
 
     async def _list(self) -> str:
         listing = await list_objects(self._cluster, self._path, self._identified, self._params)
@@ -169,16 +191,34 @@ class Reflector(Generic[T]):
             asyncio.timeout_at(self._recheck_at_s),
             self._cluster.watch(self._path, self._params, resource_version=version) as events,
         ):
-            self._note(None)
-            async for event in events:
-                try:
-                    metadata = kubernetes.parse_metadata(event.object)
-                except DocumentError as error:
-                    raise FetchError(SourceState.INVALID, str(error)) from error
-                if event.type != "BOOKMARK":
-                    self._apply(event.type, metadata.uid, event.object)
-                version = metadata.resource_version or version
+            with self._recovering():
+                async for event in events:
+                    try:
+                        metadata = kubernetes.parse_metadata(event.object)
+                    except DocumentError as error:
+                        raise FetchError(SourceState.INVALID, str(error)) from error
+                    if event.type != "BOOKMARK":
+                        self._apply(event.type, metadata.uid, event.object)
+                    version = metadata.resource_version or version
         return version
+
+    @contextmanager
+    def _recovering(self) -> Iterator[None]:
+        """Notes that the watch is open: at once, or after one that was cut off soon only if it lasts longer."""
+        loop = asyncio.get_running_loop()
+        self._opened_s = loop.time()
+        if not self._distrust_s:
+            self._trust()
+        lasting = loop.call_later(self._distrust_s, self._trust)
+        try:
+            yield
+            self._trust()
+        finally:
+            lasting.cancel()
+
+    def _trust(self) -> None:
+        self._distrust_s = 0.0
+        self._note(None)
 
     def _apply(self, change: str, uid: str, item: bytes) -> None:
         value = None if change == "DELETED" else self._described(item)
