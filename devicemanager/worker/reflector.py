@@ -1,4 +1,4 @@
-"""A list in pages, and a copy of a collection kept current by list and watch, in bounded memory.
+"""A copy of a collection kept current by list and watch, in bounded memory.
 
 The copy holds what ``describe`` makes of an object, not the object. While the API server cannot be reached the last
 copy stays, and ``problem`` says since when it is outdated.
@@ -6,12 +6,10 @@ copy stays, and ``problem`` says since when it is outdated.
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, Generic, NoReturn, TypeVar
 
-import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
@@ -20,16 +18,9 @@ from devicemanager.model.usage import SourceState
 from devicemanager.rules import retries
 from devicemanager.wire import kubernetes
 from devicemanager.worker.cluster import Cluster
+from devicemanager.worker.pages import LIST_LIMIT_ITEMS, Lister
 
 T = TypeVar("T")
-
-PAGE_ITEMS: Final = 250
-"""Objects per page of a list: a pod with its managed fields is 5 to 30 KiB."""
-
-PAGE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-
-LIST_LIMIT_ITEMS: Final = 50_000
-"""Objects in one list: five times the nodes of the largest cluster that Kubernetes supports."""
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 15.0
@@ -39,54 +30,6 @@ _LONGEST_RETRY_AFTER_S: Final = 60.0
 _GONE: Final = 410
 
 _log: FilteringBoundLogger = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
-    """A whole collection, as it was read, and the version from which a watch may go on."""
-
-    items: tuple[T, ...]
-    resource_version: str
-
-
-async def list_objects(
-    cluster: Cluster,
-    path: str,
-    read: Callable[[bytes], T],
-    params: Mapping[str, str] | None = None,
-    *,
-    deadline_s: float = 30.0,
-) -> Listing[T]:
-    """All objects of a collection, page by page, so that no more than one page is held as JSON.
-
-    Args:
-        cluster: Where it lives.
-        path: Of the collection.
-        read: Makes something of an object's JSON; one for which it raises a DocumentError is logged and left out.
-        params: Label and field selectors.
-        deadline_s: For all pages together.
-
-    Raises:
-        FetchError: As :meth:`~devicemanager.worker.cluster.ClusterClient.fetch` does; ``invalid`` for more than
-            50,000 objects.
-    """
-    items: list[T] = []
-    query = {**(params or {}), "limit": str(PAGE_ITEMS)}
-    try:
-        async with asyncio.timeout(deadline_s):
-            while True:
-                body = await cluster.get(path, query, deadline_s=deadline_s, limit_bytes=PAGE_LIMIT_BYTES)
-                page = kubernetes.parse_list_page(body)
-                items.extend(_readable(page.items or (), read))
-                if len(items) > LIST_LIMIT_ITEMS:
-                    raise FetchError(SourceState.INVALID, f"a list of more than {LIST_LIMIT_ITEMS} objects")
-                if not page.metadata.continue_:
-                    return Listing(tuple(items), page.metadata.resource_version)
-                query["continue"] = page.metadata.continue_
-    except TimeoutError as error:
-        raise FetchError(SourceState.TIMEOUT, f"no complete list within {deadline_s:.3g} s") from error
-    except DocumentError as error:
-        raise FetchError(SourceState.INVALID, str(error)) from error
 
 
 class Reflector(Generic[T]):
@@ -126,6 +69,8 @@ class Reflector(Generic[T]):
         self._jitter = jitter
         self._opened_s: float | None = None
         self._distrust_s = 0.0
+        self._lister = Lister(cluster)
+        self._full = False
         self._items: dict[str, T] = {}
         self._recheck_at_s: float | None = None
         self._settled = asyncio.Event()
@@ -176,10 +121,11 @@ class Reflector(Generic[T]):
         return self._opened_s is not None and asyncio.get_running_loop().time() - self._opened_s >= _LONGEST_PAUSE_S
 
     async def _list(self) -> str:
-        listing = await list_objects(self._cluster, self._path, self._identified, self._params)
+        listing = await self._lister.list(self._path, self._identified, self._params)
         if self._recheck_s is not None:
             self._recheck_at_s = asyncio.get_running_loop().time() + self._recheck_s
         self._items = {uid: value for uid, value in listing.items if uid and value is not None}
+        self._full = listing.cut is not None
         self.synced = True
         self._settled.set()
         self._count_change()
@@ -226,6 +172,13 @@ class Reflector(Generic[T]):
             self._items.pop(uid, None)
         elif uid in self._items or len(self._items) < LIST_LIMIT_ITEMS:
             self._items[uid] = value
+        elif not self._full:
+            self._full = True
+            _log.warning(
+                "watched_collection_cut_short",
+                collection=self._name,
+                reason=f"more than {LIST_LIMIT_ITEMS} objects",
+            )
         self._count_change()
 
     def _count_change(self) -> None:
@@ -250,11 +203,3 @@ class Reflector(Generic[T]):
             _log.warning("watch_failed", collection=self._name, state=problem.state, error=problem.message)
         elif problem is None and before is not None:
             _log.info("watch_recovered", collection=self._name)
-
-
-def _readable(items: Iterable[msgspec.Raw], read: Callable[[bytes], T]) -> Iterator[T]:
-    for item in items:
-        try:
-            yield read(bytes(item))
-        except DocumentError as error:
-            _log.warning("listed_object_unreadable", error=str(error))

@@ -126,6 +126,7 @@ async def test_a_failure_of_a_moment_costs_no_answer(
         device_manager.answer = device_manager.snapshot
         return web.Response(status=fault.status)
 
+    await side.reader.read("team-a", "web")  # device managers are known from here on
     device_manager.answer = failing_once
     for target in ("instances.worker.gpustack.ai", "pods", "kubelet/node-a"):
         furnished.faults.switch_on(target, fault, times=1)
@@ -141,6 +142,7 @@ async def test_a_failure_of_a_moment_costs_no_answer(
 )
 @pytest.mark.asyncio
 async def test_a_failure_of_a_moment_costs_no_list(side: Client, furnished: StandInCluster, fault: Fault) -> None:
+    await side.reader.read("team-a", "web")  # device managers are known from here on
     for target in ("instances.worker.gpustack.ai", "pods", "kubelet/node-a"):
         furnished.faults.switch_on(target, fault, times=1)
 
@@ -148,6 +150,26 @@ async def test_a_failure_of_a_moment_costs_no_list(side: Client, furnished: Stan
 
     assert isinstance(outcome, ListOutcome)
     assert (len(outcome.items), outcome.warnings) == (1, ())
+
+
+@pytest.mark.asyncio
+async def test_pods_that_cannot_be_read_cost_their_rows_and_say_so(
+    side: Client, furnished: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicemanager.worker.workloads.reads.BATCH", 1)
+    furnished.add_instance(InstanceSpec("team-b", "web", "node-a"))
+    await side.reader.read("team-a", "web")  # device managers are known from here on
+    furnished.faults.switch_on("pods", Fault(Trouble.ERROR, status=403), times=1)
+
+    outcome = await side.reader.list()
+
+    assert isinstance(outcome, ListOutcome)
+    assert [item.sample is None for item in outcome.items] == [True, False]
+    [(name, why)] = outcome.absences.items()
+    assert name == "team-a/web"
+    assert why.startswith("the pods of Instance team-a/web cannot be read: HTTP 403: ")
+    [warning] = outcome.warnings
+    assert warning.startswith("the pods of 1 Instances cannot be read: forbidden: HTTP 403: ")
 
 
 @pytest.mark.asyncio

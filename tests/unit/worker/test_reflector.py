@@ -18,7 +18,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.transport.messages import Received
 from devicemanager.worker import reflector as reflector_module
 from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster
-from devicemanager.worker.reflector import Reflector, list_objects
+from devicemanager.worker.reflector import Reflector
 from devicemanager.worker.watch_stream import WatchEvent
 
 UNREACHABLE = FetchError(SourceState.UNREACHABLE, "cannot connect")
@@ -127,34 +127,6 @@ async def follow(reflector: Reflector[str], scripted: ScriptedCluster) -> None:
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
 
-async def test_pages_are_listed_to_the_end(scripted: ScriptedCluster) -> None:
-    scripted.pages = [[thing("a"), thing("b")], [thing("c")], []]
-
-    listing = await list_objects(scripted, "/things", json.loads)
-
-    assert [item["metadata"]["uid"] for item in listing.items] == ["a", "b", "c"]
-    assert listing.resource_version == "10"
-
-
-async def test_a_list_without_end_is_refused(scripted: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector_module, "LIST_LIMIT_ITEMS", 3)
-    scripted.pages = [[thing("a"), thing("b")], [thing("c"), thing("d")], []]
-
-    with pytest.raises(FetchError, match="more than 3 objects") as caught:
-        await list_objects(scripted, "/things", bytes)
-
-    assert caught.value.state is SourceState.INVALID
-
-
-async def test_a_list_that_is_none_is_invalid(scripted: ScriptedCluster) -> None:
-    scripted.pages = [[b"<html>"]]
-
-    with pytest.raises(FetchError) as caught:
-        await list_objects(scripted, "/things", bytes)
-
-    assert caught.value.state is SourceState.INVALID
-
-
 async def test_changes_are_applied(reflector: Reflector[str], scripted: ScriptedCluster) -> None:
     scripted.pages = [[thing("a"), thing("b"), thing("c", value="ignored"), thing("d", value="bad")]]
     scripted.watches = [
@@ -239,9 +211,13 @@ async def test_the_copy_is_bounded(
     monkeypatch.setattr(reflector_module, "LIST_LIMIT_ITEMS", 2)
     scripted.watches = [[WatchEvent("ADDED", thing(str(number), 11 + number)) for number in range(5)]]
 
-    await follow(reflector, scripted)
+    with capture_logs() as logs:
+        await follow(reflector, scripted)
 
     assert set(reflector.items) == {"0", "1"}
+    assert [(line["event"], line["reason"]) for line in logs] == [
+        ("watched_collection_cut_short", "more than 2 objects")
+    ]
 
 
 async def test_an_event_that_is_no_object_starts_the_watch_again(
