@@ -137,10 +137,10 @@ class DeviceManagers:
             FetchError: No such pod is ready (``not_served``), or it cannot be asked, or its answer is not usable.
         """
         node, manufacturer = place
-        async with within(READ_DEADLINE_S):
+        async with within(READ_DEADLINE_S) as ends_s:
             device_manager = await self._located(node, manufacturer)
             try:
-                received = await self._http.exchange(self._request(device_manager))
+                received = await self._http.exchange(self._request(device_manager), ends_s=ends_s)
             except aiohttp.ClientConnectorError:
                 raise
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
