@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from devicemanager import __version__
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import CollectorState, Reading, Reason, Snapshot
+from devicemanager.model.accelerator import CollectorState, Reading, Reason, RestartReason, Snapshot
 from devicemanager.model.figures import FIGURES, Figures, FigureSpec
 from devicemanager.node.snapshot_store import SnapshotStore
 
@@ -122,9 +122,12 @@ def _collector(snapshot: Snapshot) -> Iterator[Metric]:
     failures.add_metric(values, status.consecutive_failures)
     yield failures
     restarts = CounterMetricFamily(
-        "devicemanager_collector_restarts", "Collector processes started beyond the first.", labels=labels
+        "devicemanager_collector_restarts",
+        "Collector processes started beyond the first, by why the one before ended.",
+        labels=[*labels, "reason"],
     )
-    restarts.add_metric(values, status.restarts)
+    for why in RestartReason:
+        restarts.add_metric([*values, why.value], status.restarts.get(why, 0))
     yield restarts
     period = GaugeMetricFamily(
         "devicemanager_sample_period_seconds", "Configured time between samples.", labels=labels
