@@ -29,17 +29,25 @@ _CARD_LABELS: Final = ("manufacturer", "id", "index", "name", "pci_bus_id")
 class Exposition:
     """Renders ``/metrics`` of the node program."""
 
-    def __init__(self, store: SnapshotStore, not_after: Callable[[], datetime], clock: Clock) -> None:
+    def __init__(
+        self,
+        store: SnapshotStore,
+        not_after: Callable[[], datetime],
+        clock: Clock,
+        process: Collector | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
             store: Whose snapshot is rendered.
             not_after: End of the validity of the certificate now served.
             clock: Ages the sample.
+            process: Metrics of this process.
         """
         self._store = store
         self._not_after = not_after
         self._clock = clock
+        self._process = process
         self._rendered: tuple[int, bytes] | None = None
 
     def render(self) -> bytes:
@@ -69,6 +77,8 @@ class Exposition:
             "End of the validity of the certificate being served, in Unix time.",
             value=self._not_after().timestamp(),
         )
+        if self._process is not None:
+            yield from self._process.collect()
 
 
 class _Families(Collector):
