@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from devicemanager import logs
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.programs.server_identity import server_identity
@@ -23,6 +24,7 @@ from devicemanager.serving import descriptors
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
+from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.process import api_server_environment
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.identity import ClientIdentity, ServerIdentity
@@ -152,6 +154,7 @@ async def _components(
             "metrics.k8s.io": side.sources.metrics.statistics,
             "device-manager": side.sources.snapshots.statistics,
         },
+        ProcessMetrics(logs.lines_dropped),
     )
     front_proxy = FrontProxy(side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())))
     tokens: TokenReviews = await stack.enter_async_context(ReviewCache(clock))
