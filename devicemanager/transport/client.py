@@ -35,7 +35,10 @@ ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
 INTERIM_LIMIT: Final = 8
 """Interim (1xx) answers before the answer. We ask for none, so a proper peer sends one or two at most."""
 
-_AGE: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+_AGE: Final = re.compile(r"[0-9]+", re.ASCII)
+
+_OLDEST_S: Final = 2**31
+"""What stands for any greater ``Age`` (RFC 9111, 1.2.2)."""
 
 
 class HttpClient:
@@ -166,7 +169,10 @@ def _too_long(limit_bytes: int) -> FetchError:
 
 def _age(header: str | None) -> int | None:
     text = (header or "").strip()
-    return int(text) if _AGE.fullmatch(text) else None
+    if not _AGE.fullmatch(text):
+        return None
+    digits = text.lstrip("0")
+    return min(int(digits or "0"), _OLDEST_S) if len(digits) <= len(str(_OLDEST_S)) else _OLDEST_S
 
 
 def _date(header: str | None) -> datetime | None:

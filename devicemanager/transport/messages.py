@@ -50,6 +50,11 @@ class Received:
     age_s: int | None = None
     date: datetime | None = None
 
+    @property
+    def senders_time(self) -> datetime:
+        """The sender's clock when it answered; our own where it does not say."""
+        return self.date or self.received_at
+
     def without_body(self) -> "Received":
         """The same without its body, for keeping."""
         return replace(self, body=b"")
