@@ -33,13 +33,7 @@ _SOURCE_COLUMNS: Final = ("SOURCE", "STATE", "AGE", "MESSAGE")
 
 
 def usage_text(usage: WorkloadUsage, now: datetime, width: int | None = None) -> str:
-    """The figures against their limits, a table of the cards, and a table of the sources.
-
-    Args:
-        usage: As read.
-        now: For the age of a sample whose sources give none.
-        width: As for :func:`devicemanager.programs.present.columns`.
-    """
+    """The figures against their limits, a table of the cards, and one of the sources."""
     title = f"{usage.namespace}/{usage.name}"
     sample = usage.sample
     if sample is None:

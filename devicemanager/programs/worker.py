@@ -33,7 +33,7 @@ from devicemanager.worker.apiserver.limits import DESCRIPTORS_RESERVED, LIMITS
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners
-from devicemanager.worker.apiserver.registration import check_registration, parse_service
+from devicemanager.worker.apiserver.registration import check_registration
 from devicemanager.worker.apiserver.rendering import Renderer
 from devicemanager.worker.apiserver.resources import ResourceHandler
 from devicemanager.worker.apiserver.reviews import ReviewCache
@@ -117,9 +117,9 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             followers["device managers' certificates"] = peers.follow
         if kubelets is not None:
             followers["kubelets' certificates"] = kubelets.follow
-        startup: dict[str, Part] = {"access review": lambda: _reach_reviews(components.authorizer)}
+        startup: list[Part] = [lambda: _reach_reviews(components.authorizer)]
         if not registered:
-            startup["registration"] = lambda: _register_later(settings, side)
+            startup.append(lambda: _register_later(settings, side))
         worker = Worker(listener, shutdown, probes["/readyz"])
         await stack.enter_async_context(
             serving(worker, followers, startup=startup, drain_s=settings.shutdown_timeout, log=log)
@@ -229,7 +229,7 @@ async def _registered(settings: WorkerSettings, side: Client) -> bool:
     if settings.service is None or settings.take_over_api_service:
         return True
     try:
-        await check_registration(side.cluster, settings.api_group, parse_service(settings.service))
+        await check_registration(side.cluster, settings.api_group, settings.service)
     except (FetchError, DocumentError) as error:
         structlog.get_logger().warning("api_service_unknown", error=str(error))
         return False

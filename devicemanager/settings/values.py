@@ -62,8 +62,7 @@ def _address_problem(value: str | None) -> str | None:
     return None
 
 
-def port_problem(value: int) -> str | None:
-    """For a TCP port to listen on; 0 lets the system choose."""
+def _port_problem(value: int) -> str | None:
     return None if 0 <= value <= 65535 else PORT_PROBLEM
 
 
@@ -87,6 +86,7 @@ def _directory_problem(path: Path | None) -> str | None:
 
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Names = Annotated[tuple[str, ...], BeforeValidator(names)]
+Port = Annotated[int, AfterValidator(checked(_port_problem))]
 Address = Annotated[str | None, AfterValidator(checked(_address_problem))]
 ExistingFile = Annotated[Path | None, AfterValidator(checked(_file_problem))]
 ExistingDirectory = Annotated[Path | None, AfterValidator(checked(_directory_problem))]

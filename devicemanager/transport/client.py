@@ -76,15 +76,13 @@ class HttpClient:
             FetchError: ``invalid`` for a redirect, a body over the limit or one that cannot be decoded.
         """
         async with self.response(request) as response:
-            received_at, received_monotonic_s = self._clock.now(), self._clock.monotonic()
+            received_monotonic_s = self._clock.monotonic()
             if 300 <= response.status < 400:
                 raise FetchError(SourceState.INVALID, "answered with a redirect", status=response.status)
             limit = request.limit_bytes if response.status < 400 else ERROR_BODY_LIMIT_BYTES
             return Received(
                 status=response.status,
                 body=await _read(response, limit),
-                content_type=response.content_type,
-                received_at=received_at,
                 received_monotonic_s=received_monotonic_s,
                 age_s=_age(response.headers.get("Age")),
                 date=_date(response.headers.get("Date")),

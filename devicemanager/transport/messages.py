@@ -36,16 +36,13 @@ class Received:
 
     Attributes:
         body: Decoded, within the limit; empty once it was read and only the times still matter.
-        received_at: Our wall clock when the headers were in, aware UTC.
-        received_monotonic_s: Our monotonic clock at the same moment.
+        received_monotonic_s: Our monotonic clock when the headers were in.
         age_s: The ``Age`` header; None where it is missing or no whole number of seconds.
         date: The sender's clock, from the ``Date`` header; None where it is missing or malformed.
     """
 
     status: int
     body: bytes
-    content_type: str
-    received_at: datetime
     received_monotonic_s: float
     age_s: int | None = None
     date: datetime | None = None

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
 from devicemanager.tls.certificates import Authority
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import Worker, furnish, path
-from tests.unit.apiserver.api_server import GROUPS, SERVER_NAME
+from tests.unit.worker.apiserver.api_server import GROUPS, SERVER_NAME
 
 pytestmark = pytest.mark.asyncio
 

@@ -22,7 +22,7 @@ containers = st.lists(st.sampled_from(NAMES), unique=True, min_size=1).flatmap(
 )
 statuses = st.lists(
     st.fixed_dictionaries({"name": st.sampled_from(NAMES)}, optional={"resources": resources}),
-    unique_by=lambda status: status["name"],
+    unique_by=lambda status: str(status["name"]),
 )
 optional_resources = st.fixed_dictionaries({}, optional={"resources": resources})
 

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import SettingsError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.figures import Figures
@@ -20,6 +18,8 @@ from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.deadlines import Deadlines
 from devicemanager.worker.outcomes import Answer, ListOutcome, Outcome, Unavailable
 from devicemanager.worker.sources import Ages
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, SkewedClock
 
 WEB = InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")])
@@ -134,7 +134,7 @@ async def test_where_every_block_is_left_behind_the_fallback_answers(
 
 @pytest.mark.asyncio
 async def test_no_source_of_usage_at_all(side: Client, furnished: StandInCluster) -> None:
-    furnished.metrics_served = False
+    furnished.remove_metrics_api()
     with furnished.faults.on("kubelet/node-a", Fault(Trouble.ERROR, status=500)):
         outcome = await side.reader.read("team-a", "web")
 

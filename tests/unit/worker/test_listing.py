@@ -47,7 +47,7 @@ def fill(here: World, nodes: int, on_each: int) -> None:
             instances.append(objects.instance(spec, f"i-{uid}", created))
             mine.append(objects.instance_pod(spec, f"i-{uid}", f"p-{uid}", created, "10.42.0.1"))
         pods += mine
-        here.cluster.on(kubelet_path(node), stats_summary(node, mine, START, START))
+        here.cluster.on(kubelet_path(node), stats_summary(node, mine, START))
         cards = [card(f"GPU-{number}-{place}") for place in range(on_each)]
         here.device_managers.on((node, "nvidia"), snapshot_document(*cards, timestamp=START.isoformat()))
     instances.append(objects.instance(InstanceSpec("team-9", "gone", "node-0"), "i-gone", created))

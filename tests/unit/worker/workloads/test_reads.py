@@ -5,7 +5,7 @@ import pytest
 from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_USER, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_USER
 from devicemanager.errors import FetchError
 from devicemanager.model.allocation import Mode
 from devicemanager.model.usage import Resources
@@ -14,6 +14,7 @@ from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.reads import WorkloadReads
 from devicemanager.worker.workloads.workload import Located
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.toy.workload import LABEL, TOY
 
 

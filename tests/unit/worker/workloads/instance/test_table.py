@@ -8,7 +8,7 @@ from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.figures import Figures
 from devicemanager.model.usage import AcceleratorUsage, Resources, SourceReport, SourceState, WorkloadUsage
 from devicemanager.worker.workloads.instance.table import COLUMNS, cells
-from tests.unit.apiserver.api_server import NOW, card, usage
+from tests.unit.worker.apiserver.api_server import NOW, card, usage
 
 OK = SourceReport("kubelet", SourceState.OK, 5)
 NVIDIA = SourceReport("device-manager/nvidia", SourceState.OK, 2)

@@ -8,7 +8,7 @@ import pytest
 from devicemanager.worker.apiserver.negotiation import Form, IncludeObject, Shape
 from devicemanager.worker.apiserver.rendering import Continuation, Renderer
 from devicemanager.worker.workloads.instance.workload import INSTANCE
-from tests.unit.apiserver.api_server import GROUPS, NOW, card, usage
+from tests.unit.worker.apiserver.api_server import GROUPS, NOW, card, usage
 
 ONE = usage(cards=[card()], labels={"b": "2", "a": "1"})
 END = Continuation()

@@ -7,7 +7,7 @@ import pytest
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import SourceReport, SourceState
 from devicemanager.worker.apiserver.warning_headers import LIMIT, bounded, of_usage, warning_header
-from tests.unit.apiserver.api_server import card, usage
+from tests.unit.worker.apiserver.api_server import card, usage
 
 
 @pytest.mark.parametrize(
