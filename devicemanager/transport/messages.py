@@ -3,9 +3,11 @@
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from yarl import URL
+
+from devicemanager.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,10 @@ class Received:
     age_s: int | None = None
     date: datetime | None = None
 
-    @property
-    def senders_time(self) -> datetime:
-        """The sender's clock when it answered; our own where it does not say."""
-        return self.date or self.received_at
+    def answered_at(self, clock: Clock) -> datetime:
+        """The sender's wall clock when it answered; our own where it does not say."""
+        held = timedelta(seconds=clock.monotonic() - self.received_monotonic_s)
+        return self.date or clock.now() - held
 
     def without_body(self) -> "Received":
         """The same without its body, for keeping."""

@@ -50,7 +50,7 @@ class NodeRead:
         usage = rules.pod_usage(
             stats,
             node_time=self.summary.node_cpu_time,
-            answered_at=self.received.senders_time,
+            answered_at=self.received.answered_at(clock),
             capacity=NodeCapacity(self.cpu_nanocores, self.summary.node_memory_bytes),
             own=pod.container_names,
             states=pod.containers,

@@ -34,7 +34,7 @@ class MetricsRead:
         usage = rules.pod_usage(
             self.metrics,
             pod_created_at=pod.created_at,
-            answered_at=self.received.senders_time,
+            answered_at=self.received.answered_at(clock),
             own=pod.container_names,
             states=pod.containers,
         )
