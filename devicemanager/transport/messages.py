@@ -3,10 +3,11 @@
 import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from yarl import URL
 
+from devicemanager.clock import Clock
 from devicemanager.rules import retries
 
 
@@ -54,6 +55,11 @@ class Received:
     age_s: int | None = None
     date: datetime | None = None
     retry_after_s: int | None = None
+
+    def answered_at(self, clock: Clock) -> datetime:
+        """The sender's wall clock when it answered; our own where it does not say."""
+        held = timedelta(seconds=clock.monotonic() - self.received_monotonic_s)
+        return self.date or clock.now() - held
 
     def without_body(self) -> "Received":
         """The same without its body, for keeping."""

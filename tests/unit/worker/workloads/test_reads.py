@@ -45,8 +45,8 @@ async def test_both_are_read_from_a_cluster(cluster: ClusterClient, stand_in_clu
     assert isinstance(found, Located)
     assert (found.source.uid, found.pod.uid) == (uids.instance, uids.pod)
     assert [(card.id, card.index, card.mode) for card in found.allocation.cards] == [("GPU-1", 2, Mode.SHARED)]
-    assert found.pod.limits == Resources(4000, 8192, 20480)
-    assert found.pod.requests == Resources(2000, 4096, 10240)
+    assert found.pod.resources.limits == Resources(4000, 8192, 20480)
+    assert found.pod.resources.requests == Resources(2000, 4096, 10240)
 
 
 @pytest.mark.asyncio
