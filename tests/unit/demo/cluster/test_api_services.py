@@ -45,7 +45,7 @@ def test_a_table_is_made_for_who_wants_one_most(accept: str, expected: bool) -> 
 def test_a_row_says_who_stands_behind_a_group_and_whether_they_answer(
     conditions: list[JsonObject], available: str
 ) -> None:
-    item = objects.api_service("a.example", "v1", 15, b"ca", ("space", "worker"), NOW - timedelta(hours=5))
+    item = objects.api_service("a.example", "v1", b"ca", ("space", "worker"), NOW - timedelta(hours=5))
     item["status"] = {"conditions": conditions}
 
     document = table([item], 7, NOW)
