@@ -171,8 +171,8 @@ def test_another_card_at_the_index_is_not_the_one_that_was_there(
     child.kill()
     seen = by_id(manager.until(lambda seen: seen["collector"]["restarts"] and len(cards(seen)) == 3))
 
-    stranger = f"pci:{address(2)}" if shown else "index:0"
-    assert seen[stranger]["temperature"] == temperature(2)
+    unidentified = f"pci:{address(2)}" if shown else "index:0"
+    assert seen[unidentified]["temperature"] == temperature(2)
     assert seen[uuid(1)]["temperature"] == temperature(1)
     assert_lost(seen[uuid(0)])
 

@@ -259,14 +259,14 @@ async def test_a_new_connection_from_before_the_first_ca_gets_one_answer_and_no_
     async with (
         without_cas() as (listener, identity),
         connected(listener.addresses[0], None) as shaking,
-        connected(listener.addresses[0], worker) as silent,
+        connected(listener.addresses[0], worker) as idle,
     ):
         await until(
             lambda: len(listener.connections) == 2
         )  # accepted with the context that asks for no certificate
         identity.trust(cas(OLD))
         await shaking.writer.start_tls(worker, server_hostname=SERVER_NAMES[0])
-        for new_peer in (shaking, silent):
+        for new_peer in (shaking, idle):
             assert (await new_peer.get()).status == 401
             assert await new_peer.closed() == b""
 

@@ -270,7 +270,7 @@ class TestMutualTls:
         ("shown", "names", "reason"),
         [
             (None, [], "a client certificate is required"),
-            ("stranger", ["stranger", "stranger"], "the client certificate carries none of the allowed names"),
+            ("other", ["other", "other"], "the client certificate carries none of the allowed names"),
         ],
         ids=["nothing", "another-name"],
     )
@@ -297,7 +297,7 @@ class TestMutualTls:
 
     @pytest.mark.parametrize(
         ("shown", "status"),
-        [(None, 401), ("worker", 200), ("stranger", 403)],
+        [(None, 401), ("worker", 200), ("other", 403)],
         ids=["nothing", "an-allowed-name", "another-name"],
     )
     async def test_the_certificate_decides_about_everything_but_the_probes(

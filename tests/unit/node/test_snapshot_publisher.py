@@ -91,12 +91,12 @@ def test_a_failure_after_which_no_card_has_answered_leaves_the_sample_to_age() -
     harness = Harness()
     harness.good(0, 1)
     held = harness.sample
-    silent = Tick(
+    unanswered = Tick(
         harness.clock.monotonic_s,
         harness.clock.wall,
         {0: Reading.unreadable(Card(0, "GPU-0"), Reason.TRANSIENT_DRIVER_ERROR, "gone")},
     )
-    harness.fail(CollectorState.DRIVER_NOT_LOADED, silent)
+    harness.fail(CollectorState.DRIVER_NOT_LOADED, unanswered)
     assert harness.sample is held
     assert harness.store.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
 

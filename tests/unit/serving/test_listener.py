@@ -257,11 +257,11 @@ class TestLimits:
     async def test_a_connection_in_its_handshake_is_evicted_too(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
             listener = await stack.enter_async_context(serving(Limits(connections=1)))
-            silent = await stack.enter_async_context(connected(listener.addresses[0], None))
+            idle = await stack.enter_async_context(connected(listener.addresses[0], None))
             await until(lambda: listener.connections)
             new_peer = await stack.enter_async_context(connected(listener.addresses[0], client()))
             assert (await new_peer.get()).status == 200
-            assert await silent.closed() == b""
+            assert await idle.closed() == b""
 
 
 class TestDrain:
@@ -339,7 +339,7 @@ class TestDrain:
 
 @contextlib.asynccontextmanager
 async def connected_from(source: str, address: tuple[str, int]) -> AsyncIterator[Peer]:
-    """A silent connection from another loopback address."""
+    """A idle connection from another loopback address."""
     raw = socket.create_connection(address, source_address=(source, 0))
     raw.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=raw)

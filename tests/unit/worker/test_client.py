@@ -217,10 +217,10 @@ async def test_a_rotated_client_pair_is_used_at_once(
     tmp_path: Path,
     options: ReadOptions,
 ) -> None:
-    stranger = DeviceManagerPeer(tmp_path / "stranger")
-    await stranger.start()
-    contexts = [await asyncio.to_thread(peer.client_context) for peer in (stranger, device_manager)]
-    await stranger.stop()
+    unknown = DeviceManagerPeer(tmp_path / "unknown")
+    await unknown.start()
+    contexts = [await asyncio.to_thread(peer.client_context) for peer in (unknown, device_manager)]
+    await unknown.stop()
     current = contexts[:1]
     rotating = ReadOptions(
         lambda: current[0],

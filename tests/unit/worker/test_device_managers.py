@@ -247,9 +247,9 @@ async def test_a_client_certificate_that_is_not_accepted_is_named_as_what_it_may
     cluster: ClusterClient, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer, tmp_path: Path
 ) -> None:
     stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", device_manager.port)
-    Authority.create("another").client("worker").write(tmp_path / "stranger")
+    Authority.create("another").client("worker").write(tmp_path / "other")
     context = await asyncio.to_thread(device_manager.client_context)
-    context.load_cert_chain(tmp_path / "stranger" / "tls.crt", tmp_path / "stranger" / "tls.key")
+    context.load_cert_chain(tmp_path / "other" / "tls.crt", tmp_path / "other" / "tls.key")
 
     async with following(cluster, lambda: context) as managers:
         with pytest.raises(FetchError, match="a certificate of ours that it does not accept") as caught:

@@ -1,4 +1,4 @@
-"""All Instances at once, in virtual time: what is asked how often, and what a silent node costs."""
+"""All Instances at once, in virtual time: what is asked how often, and what a node that does not answer costs."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -42,7 +42,7 @@ def test_a_table_is_made_for_who_wants_one_most(accept: str, expected: bool) -> 
         ([], "Unknown"),
     ],
 )
-def test_a_row_says_who_stands_behind_a_group_and_whether_they_answer(
+def test_a_row_has_the_service_of_a_group_and_whether_it_is_available(
     conditions: list[JsonObject], available: str
 ) -> None:
     item = objects.api_service("a.example", "v1", b"ca", ("space", "worker"), NOW - timedelta(hours=5))

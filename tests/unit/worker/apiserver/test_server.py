@@ -434,10 +434,10 @@ async def test_headers_without_the_certificate_are_worth_nothing(server: Server)
 
 
 async def test_a_certificate_of_another_ca_fails_the_handshake(server: Server) -> None:
-    for stranger in (Authority.create("front proxy CA"), server.serving):
+    for authority in (Authority.create("front proxy CA"), server.serving):
         with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
             await server.request(
-                subresource(server), [("X-Remote-User", "admin")], client=stranger.client(FRONT_PROXY)
+                subresource(server), [("X-Remote-User", "admin")], client=authority.client(FRONT_PROXY)
             )
     assert server.api.posts == []
 
