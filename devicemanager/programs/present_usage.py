@@ -71,9 +71,9 @@ def _card_row(card: AcceleratorUsage) -> tuple[str, ...]:
         card.manufacturer,
         "-" if card.index is None else str(card.index),
         card.name or "-",
-        card.mode,
+        card.mode if card.profile is None else f"{card.mode} {card.profile}",
         *figure_cells(card.figures),
-        health_text(card.unhealthy, None),
+        health_text(card.unhealthy, card.unhealthy_reason),
     )
 
 

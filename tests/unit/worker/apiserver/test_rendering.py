@@ -77,4 +77,4 @@ def test_what_comes_with_a_row(renderer: Renderer) -> None:
 def test_an_empty_table_has_columns_and_no_rows(renderer: Renderer) -> None:
     table = json.loads(renderer.many([], Form(Shape.TABLE, version="v1beta1"), NOW, END))
     assert (table["kind"], table["apiVersion"], table["rows"]) == ("Table", "meta.k8s.io/v1beta1", [])
-    assert [column["format"] for column in table["columnDefinitions"]] == ["name", *[""] * 14]
+    assert [column["format"] for column in table["columnDefinitions"]] == ["name", *[""] * 17]
