@@ -14,7 +14,17 @@ from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Probe, handler
 from tests.timing import until
-from tests.tls_peers import DEADLINE_S, Logged, authority, cas, client, connected, on_both_loops, server_identity
+from tests.tls_peers import (
+    DEADLINE_S,
+    Logged,
+    authority,
+    cas,
+    client,
+    connected,
+    on_both_loops,
+    running,
+    server_identity,
+)
 
 SLOW_PEERS = 1000
 PROBES = 20
@@ -35,7 +45,7 @@ async def serving(logged: Logged, limits: Limits | None = None) -> AsyncIterator
     app = web.Application()
     app.router.add_get("/livez", handler(Probe("livez", [PING], logged.log)))
     identity = server_identity(cas(authority()))
-    async with Listener(app, [("127.0.0.1", 0)], identity, limits=limits, log=logged.log).running(0) as listener:
+    async with running(Listener(app, [("127.0.0.1", 0)], identity, limits=limits, log=logged.log), 0) as listener:
         yield listener
 
 

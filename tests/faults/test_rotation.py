@@ -32,6 +32,7 @@ from tests.tls_peers import (
     on_both_loops,
     refused,
     rsa_pair,
+    running,
     server_identity,
     write_pair,
 )
@@ -69,7 +70,7 @@ class Site:
             PairFiles.in_directory(self.serving), self.client_ca, clock=SystemClock(), log=self.logged.log
         )
         listener = Listener(guarded(), [("127.0.0.1", 0)], identity, log=self.logged.log)
-        async with listener.running(), asyncio.TaskGroup() as tasks:
+        async with running(listener), asyncio.TaskGroup() as tasks:
             following = tasks.create_task(identity.follow(FOLLOW_S))
             yield listener, identity
             following.cancel()
@@ -231,7 +232,7 @@ async def test_a_removed_ca_closes_the_connections_it_signed_for_and_no_other(si
 async def without_cas() -> AsyncIterator[tuple[Listener, ServerIdentity]]:
     """A server that learns only later whose certificates to ask for, as the worker does."""
     identity = server_identity(None)
-    async with Listener(guarded(), [("127.0.0.1", 0)], identity, log=Logged().log).running() as listener:
+    async with running(Listener(guarded(), [("127.0.0.1", 0)], identity, log=Logged().log)) as listener:
         yield listener, identity
 
 

@@ -17,7 +17,7 @@ from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check
 from tests import devices
 from tests.timing import FakeClock
-from tests.tls_peers import Logged, authority, cas, client, connected, server_identity
+from tests.tls_peers import Logged, authority, cas, client, connected, running, server_identity
 
 OK = CollectorStatus(CollectorState.OK, datetime(2026, 8, 12, tzinfo=UTC))
 
@@ -282,9 +282,11 @@ class TestMutualTls:
         identity = server_identity(cas(authority()))
         context = client(None if shown is None else authority().client(shown))
         async with (
-            Listener(
-                application(store, clock, policy, (PING,), logged), [("127.0.0.1", 0)], identity, log=logged.log
-            ).running() as listener,
+            running(
+                Listener(
+                    application(store, clock, policy, (PING,), logged), [("127.0.0.1", 0)], identity, log=logged.log
+                )
+            ) as listener,
             connected(listener.addresses[0], context) as peer,
         ):
             for _ in range(3):
@@ -308,7 +310,7 @@ class TestMutualTls:
         identity = server_identity(cas(authority()))
         context = client(None if shown is None else authority().client(shown))
         async with (
-            Listener(app, [("127.0.0.1", 0)], identity, log=Logged().log).running() as listener,
+            running(Listener(app, [("127.0.0.1", 0)], identity, log=Logged().log)) as listener,
             connected(listener.addresses[0], context) as peer,
         ):
             for path in (PATH, "/metrics"):

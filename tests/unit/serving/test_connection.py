@@ -12,7 +12,7 @@ from aiohttp import web
 from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from tests.timing import until
-from tests.tls_peers import Logged, Peer, authority, cas, client, connected, server_identity
+from tests.tls_peers import Logged, Peer, authority, cas, client, connected, running, server_identity
 
 pytestmark = pytest.mark.asyncio
 
@@ -72,8 +72,8 @@ async def listener(gate: Gate, logged: Logged) -> AsyncIterator[Listener]:
     app.router.add_get("/endless", endless)
     app.router.add_get("/late", gate.answer)
     identity = server_identity(cas(authority()))
-    async with Listener(app, [("127.0.0.1", 0)], identity, limits=LIMITS, log=logged.log).running(0) as running:
-        yield running
+    async with running(Listener(app, [("127.0.0.1", 0)], identity, limits=LIMITS, log=logged.log), 0) as listener:
+        yield listener
 
 
 @pytest_asyncio.fixture
