@@ -27,7 +27,7 @@ from devicemanager.settings.values import (
 
 
 class CollectingSettings(Settings):
-    """Whose accelerators are read, and how patiently."""
+    """Whose accelerators are read, and with which deadlines."""
 
     manufacturer: Annotated[
         str,
