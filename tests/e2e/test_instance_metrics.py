@@ -100,7 +100,7 @@ async def test_with_the_workers_pair_the_cards_are_read(kubeconfig: Path, certif
     assert sample["cpuUsageNanoCores"] > 0
 
 
-async def test_whoever_the_device_manager_does_not_believe_is_told_so_and_gets_the_rest(
+async def test_a_client_that_the_device_manager_refuses_is_told_so_and_gets_the_rest(
     kubeconfig: Path, certificates: CertificateStore, tmp_path: Path
 ) -> None:
     other = CertificateStore(tmp_path / "other", Authority.create("another authority"))

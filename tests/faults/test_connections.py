@@ -181,7 +181,7 @@ async def test_a_huge_head_is_cut_off_early() -> None:
 
 
 @on_both_loops
-async def test_a_body_that_nobody_reads_does_not_hold_its_connection() -> None:
+async def test_an_unread_body_does_not_hold_its_connection() -> None:
     async with serving(Logged()) as listener, connected(listener.addresses[0], client()) as peer:
         peer.writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx")
         assert (await peer.answer()).status == 200

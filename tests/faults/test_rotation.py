@@ -197,7 +197,7 @@ async def test_the_client_ca_is_replaced_under_load_with_no_failed_request(site:
 
 
 @on_both_loops
-async def test_an_added_ca_closes_nobodys_connection(site: Site) -> None:
+async def test_an_added_ca_closes_no_connection(site: Site) -> None:
     async with (
         site.running() as (listener, identity),
         connected(listener.addresses[0], client(OLD.client("worker"))) as kept,
@@ -299,7 +299,7 @@ async def test_a_handshake_begun_before_the_ca_was_dropped_does_not_get_in(site:
 
 
 @on_both_loops
-async def test_a_connection_outlives_the_pair_it_was_made_with(site: Site) -> None:
+async def test_a_connection_stays_open_when_its_pair_is_replaced(site: Site) -> None:
     context = client(OLD.client("worker"))
     async with site.running() as (listener, identity), connected(listener.addresses[0], context) as kept:
         await kept.get()

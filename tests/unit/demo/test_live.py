@@ -134,7 +134,7 @@ def test_absent_figures_show_their_reason_and_no_bar() -> None:
     assert "<permission>" in text
 
 
-def test_trouble_is_said_in_words() -> None:
+def test_problems_are_shown_in_words() -> None:
     text = drawn(view(cards=(card(0, unhealthy=True),), sources=(KUBELET, AURORA, BOREALIS)))
     assert "unhealthy" in text
     assert "device-manager/simulated-borealis crashed 99s (ended by SIGSEGV)" in text

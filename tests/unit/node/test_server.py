@@ -274,7 +274,7 @@ class TestMutualTls:
         ],
         ids=["nothing", "another-name"],
     )
-    async def test_who_is_refused_is_said_once_in_a_while(
+    async def test_refused_clients_are_logged_at_a_limited_rate(
         self, store: SnapshotStore, clock: FakeClock, shown: str | None, names: list[str], reason: str
     ) -> None:
         logged = Logged()

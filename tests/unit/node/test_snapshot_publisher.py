@@ -162,7 +162,7 @@ def test_a_changed_count_releases_cards_known_by_their_index_alone() -> None:
     assert not harness.quarantine
 
 
-def test_no_cards_after_some_is_believed_after_three_periods() -> None:
+def test_no_cards_after_some_counts_after_three_periods() -> None:
     harness = Harness()
     harness.good(0)
     held = harness.sample

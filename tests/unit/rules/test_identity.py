@@ -33,7 +33,7 @@ def test_what_a_card_says_is_its_id() -> None:
     assert identify(readings, [known(1), known(0)], ["0000:07:00.0"]) == readings
 
 
-def test_a_silent_card_stays_listed_as_who_it_was_at_its_index() -> None:
+def test_a_card_that_does_not_answer_keeps_the_id_of_its_index() -> None:
     result = identify([read(0, "GPU-0"), unread(1)], [known(0), known(1)], [], ORDER)
     assert result[1].card == known(1)
     assert result[1].figures["temperature"] is Reason.TIMEOUT
@@ -68,7 +68,7 @@ def test_an_index_is_never_the_identity_of_figures(
     assert ids(identify(readings, [known(0), known(1), known(2)], bus, order))[-1] == expected
 
 
-def test_a_silent_card_that_says_nothing_bad_of_itself_takes_no_id_by_its_index() -> None:
+def test_an_unidentified_card_without_an_error_takes_no_id_by_its_index() -> None:
     """F01: that a card is well is a statement about that card, as a figure is."""
     well = Reading(Card(1), Figures(Reason.UNSUPPORTED))
     assert ids(identify([read(0, "GPU-0"), well], [known(0), known(1)], [], ORDER))[1] == "index:1"

@@ -261,7 +261,7 @@ async def test_a_recreated_instance_does_not_get_the_old_pod(side: Client, furni
 
 @pytest.mark.parametrize("skew", [timedelta(minutes=-5), timedelta(minutes=5)], ids=str)
 @pytest.mark.asyncio
-async def test_a_skewed_clock_of_ours_changes_no_age_and_no_figure(
+async def test_a_skewed_clock_of_the_reader_changes_no_age_and_no_figure(
     furnished: StandInCluster, kubeconfig: Path, options: ReadOptions, skew: timedelta
 ) -> None:
     async with connect(Kubeconfig(str(kubeconfig)), options, clock=SkewedClock(skew)) as side:

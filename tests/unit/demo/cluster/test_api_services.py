@@ -27,7 +27,7 @@ KUBECTL = (
         (f"application/json,{KUBECTL}", False),
     ],
 )
-def test_a_table_is_made_for_who_wants_one_most(accept: str, expected: bool) -> None:
+def test_a_table_is_made_where_it_is_preferred(accept: str, expected: bool) -> None:
     assert wants_table(accept) is expected
 
 
