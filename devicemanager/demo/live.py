@@ -18,6 +18,8 @@ from rich.text import Text
 from devicemanager.model.accelerator import CollectorState, Figure, Reason
 from devicemanager.model.figures import Figures
 from devicemanager.model.usage import AcceleratorUsage, SourceReport, SourceState, UsageSample, WorkloadUsage
+from devicemanager.rules.duration import format_duration
+from devicemanager.rules.freshness import sample_age_s
 
 WIDEST: Final = 110
 """Columns; on wider terminals lines of figures get hard to follow."""
@@ -81,7 +83,7 @@ def _panel(view: View, now: datetime, width: int, *, ascii_only: bool) -> Panel:
             parts.append(_card_table(sample.accelerators, available, ascii_only=ascii_only))
         parts.append(_sources(sample.sources, available, ascii_only=ascii_only))
         content = Group(*parts)
-        age = f"sampled {age_text(sample.timestamp, now)} ago"
+        age = f"sampled {format_duration(sample_age_s(sample, now))} ago"
     return Panel(
         content,
         title=Text.assemble((view.title, "bold"), (place, "not bold")),
@@ -228,11 +230,6 @@ def gib_text(used_mib: Figure, total_mib: Figure | None) -> str:
 def figure_text(figure: Figure, unit: str) -> str:
     """A figure with its unit, or the reason for having none."""
     return f"<{figure}>" if isinstance(figure, Reason) else f"{figure}{unit}"
-
-
-def age_text(timestamp: datetime, now: datetime) -> str:
-    """Whole seconds since a sample; never negative."""
-    return f"{max(0, int((now - timestamp).total_seconds()))} s"
 
 
 def _two_decimals(figure: Figure, divisor: int) -> str:
