@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from devicemanager import logs
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.programs.server_identity import server_identity
@@ -23,6 +24,7 @@ from devicemanager.serving import descriptors
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
+from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.process import api_server_environment
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.identity import ClientIdentity, ServerIdentity
@@ -37,7 +39,7 @@ from devicemanager.worker.apiserver.limits import DESCRIPTORS_RESERVED, LIMITS
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners
-from devicemanager.worker.apiserver.registration import check_registration, parse_service
+from devicemanager.worker.apiserver.registration import check_registration
 from devicemanager.worker.apiserver.rendering import Renderer
 from devicemanager.worker.apiserver.resources import ResourceHandler
 from devicemanager.worker.apiserver.reviews import ReviewCache
@@ -128,9 +130,9 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             followers["device managers' certificates"] = peers.follow
         if kubelets is not None:
             followers["kubelets' certificates"] = kubelets.follow
-        startup: dict[str, Part] = {"access review": lambda: _reach_reviews(components.authorizer)}
+        startup: list[Part] = [lambda: _reach_reviews(components.authorizer)]
         if not registered:
-            startup["registration"] = lambda: _register_later(settings, side)
+            startup.append(lambda: _register_later(settings, side))
         worker = Worker(listener, shutdown, probes["/readyz"])
         await stack.enter_async_context(
             serving(worker, followers, startup=startup, drain_s=settings.shutdown_timeout, log=log)
@@ -152,6 +154,7 @@ async def _components(
             "metrics.k8s.io": side.sources.metrics.statistics,
             "device-manager": side.sources.snapshots.statistics,
         },
+        ProcessMetrics(logs.lines_dropped),
     )
     front_proxy = FrontProxy(side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())))
     tokens: TokenReviews = await stack.enter_async_context(ReviewCache(clock))
@@ -241,7 +244,7 @@ async def _registered(settings: WorkerSettings, side: Client, deadline_s: float)
         return True
     try:
         async with within(deadline_s):
-            await check_registration(side.cluster, settings.api_group, parse_service(settings.service))
+            await check_registration(side.cluster, settings.api_group, settings.service)
     except (FetchError, DocumentError) as error:
         structlog.get_logger().warning("api_service_unknown", error=str(error))
         return False

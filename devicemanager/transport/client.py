@@ -36,7 +36,10 @@ ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
 INTERIM_LIMIT: Final = 8
 """Interim (1xx) answers before the answer. We ask for none, so a proper peer sends one or two at most."""
 
-_SECONDS: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+_SECONDS: Final = re.compile(r"[0-9]+", re.ASCII)
+
+_MOST_S: Final = 2**31
+"""What stands for any greater number of seconds (RFC 9111, 1.2.2)."""
 
 
 class HttpClient:
@@ -86,15 +89,13 @@ class HttpClient:
 
     async def _exchange(self, request: Request) -> Received:
         async with self.response(request) as response:
-            received_at, received_monotonic_s = self._clock.now(), self._clock.monotonic()
+            received_monotonic_s = self._clock.monotonic()
             if 300 <= response.status < 400:
                 raise FetchError(SourceState.INVALID, "answered with a redirect", status=response.status)
             limit = request.limit_bytes if response.status < 400 else ERROR_BODY_LIMIT_BYTES
             return Received(
                 status=response.status,
                 body=await _read(response, limit),
-                content_type=response.content_type,
-                received_at=received_at,
                 received_monotonic_s=received_monotonic_s,
                 age_s=_seconds(response.headers.get("Age")),
                 date=_date(response.headers.get("Date")),
@@ -189,7 +190,10 @@ def retry_after_s(response: aiohttp.ClientResponse) -> int | None:
 
 def _seconds(header: str | None) -> int | None:
     text = (header or "").strip()
-    return int(text) if _SECONDS.fullmatch(text) else None
+    if not _SECONDS.fullmatch(text):
+        return None
+    digits = text.lstrip("0")
+    return min(int(digits or "0"), _MOST_S) if len(digits) <= len(str(_MOST_S)) else _MOST_S
 
 
 def _date(header: str | None) -> datetime | None:

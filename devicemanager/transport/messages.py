@@ -3,10 +3,11 @@
 import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from yarl import URL
 
+from devicemanager.clock import Clock
 from devicemanager.rules import retries
 
 
@@ -42,8 +43,7 @@ class Received:
 
     Attributes:
         body: Decoded, within the limit; empty once it was read and only the times still matter.
-        received_at: Our wall clock when the headers were in, aware UTC.
-        received_monotonic_s: Our monotonic clock at the same moment.
+        received_monotonic_s: Our monotonic clock when the headers were in.
         age_s: The ``Age`` header; None where it is missing or no whole number of seconds.
         date: The sender's clock, from the ``Date`` header; None where it is missing or malformed.
         retry_after_s: The ``Retry-After`` header; None where it is missing or malformed.
@@ -51,12 +51,15 @@ class Received:
 
     status: int
     body: bytes
-    content_type: str
-    received_at: datetime
     received_monotonic_s: float
     age_s: int | None = None
     date: datetime | None = None
     retry_after_s: int | None = None
+
+    def answered_at(self, clock: Clock) -> datetime:
+        """The sender's wall clock when it answered; our own where it does not say."""
+        held = timedelta(seconds=clock.monotonic() - self.received_monotonic_s)
+        return self.date or clock.now() - held
 
     def without_body(self) -> "Received":
         """The same without its body, for keeping."""

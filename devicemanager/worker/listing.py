@@ -97,6 +97,7 @@ async def _measured(
 
     async def of_node(node: str, mine: Sequence[Located]) -> Sequence[WorkloadUsage]:
         async with turns:
+            asked_at_s = clock.monotonic()
             kubelet_read = sources.kubelets.begin(node, deadline_s=left.at_most(deadlines.kubelet_s))
             deadline_s = left.at_most(deadlines.device_manager_s)
             snapshot_reads = {
@@ -106,7 +107,10 @@ async def _measured(
             kubelet = await kubelet_read.outcome()
             snapshots = {name: await read.outcome() for name, read in snapshot_reads.items()}
         return await sources.slices.map(
-            lambda row: assemble(row, clock, kubelet=of_pod(kubelet, row, clock), snapshots=snapshots), mine
+            lambda row: assemble(
+                row, clock, kubelet=of_pod(kubelet, row, clock), snapshots=snapshots, asked_at_s=asked_at_s
+            ),
+            mine,
         )
 
     async with asyncio.TaskGroup() as tasks:
@@ -125,17 +129,24 @@ def _unmeasured(source: WorkloadObject) -> WorkloadUsage:
     )
 
 
-def _warnings(items: Iterable[WorkloadUsage]) -> tuple[str, ...]:
-    """One line per failed peer, in the order of the rows."""
+def _warnings(items: Sequence[WorkloadUsage]) -> tuple[str, ...]:
+    """One line per failed peer, in the order of the rows, then one per unhealthy accelerator."""
     faults = {
         (item.node_name, report.name): report
         for item in items
         for report in (item.sample.sources if item.sample is not None else ())
         if report.state not in _UNREMARKABLE and report.name != ALLOCATION
     }
-    named = [
+    peers = [
         f"node {node}: {name}: {report.state}" + (f", {report.message}" if report.message else "")
         for (node, name), report in faults.items()
     ]
+    accelerators = {
+        (item.node_name, card.manufacturer, card.id): f"node {item.node_name}: {card.health_warning}"
+        for item in items
+        for card in (item.sample.accelerators if item.sample is not None else ())
+        if card.health_warning is not None
+    }
+    named = [*peers, *accelerators.values()]
     more = len(named) - WARNINGS
-    return (*named[:WARNINGS], *([f"and {more} more sources that did not answer"] if more > 0 else []))
+    return (*named[:WARNINGS], *([f"and {more} more"] if more > 0 else []))

@@ -156,10 +156,15 @@ def assemble(
     kubelet: PodOutcome,
     metrics_server: PodOutcome | None = None,
     snapshots: Mapping[str, SnapshotRead | FetchError],
+    asked_at_s: float,
 ) -> WorkloadUsage:
-    """The answer for one workload from what its sources said."""
+    """The answer for one workload from what its sources said.
+
+    Args:
+        asked_at_s: When the snapshots were asked for, on the monotonic clock.
+    """
     outcomes: dict[str, SnapshotOutcome] = {
-        manufacturer: failure(read) if isinstance(read, FetchError) else read.reading(clock)
+        manufacturer: failure(read) if isinstance(read, FetchError) else read.reading(clock, asked_at_s)
         for manufacturer, read in snapshots.items()
     }
     source, pod = located.source, located.pod
@@ -177,8 +182,9 @@ def assemble(
             kubelet=kubelet,
             metrics_server=metrics_server,
             device_managers=outcomes,
-            requests=pod.requests,
-            limits=pod.limits,
+            requests=pod.resources.requests,
+            limits=pod.resources.limits,
+            declared_limits=pod.resources.declared_limits,
         ),
     )
 

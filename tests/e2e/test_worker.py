@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from devicemanager.demo.cluster.access import Rule
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
 from devicemanager.tls.certificates import Authority
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.device_manager import LATE_SIGNALS
 from tests.timing import until
-from tests.unit.apiserver.api_server import GROUPS, SERVER_NAME, Received, exchange
+from tests.unit.worker.apiserver.api_server import GROUPS, SERVER_NAME, Received, exchange
 
 pytestmark = pytest.mark.asyncio
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import Worker, furnish, path, running
-from tests.unit.apiserver.api_server import GROUPS
 from tests.unit.test_extras import ASKS_A_PLUGIN
+from tests.unit.worker.apiserver.api_server import GROUPS
 
 pytestmark = pytest.mark.asyncio
 

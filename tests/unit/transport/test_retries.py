@@ -11,7 +11,6 @@ from yarl import URL
 from devicemanager.transport import retries
 from devicemanager.transport.messages import Received, Request
 from devicemanager.transport.retries import Retries
-from tests.timing import START
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
@@ -21,7 +20,7 @@ def request(backend: str = "", host: str = "api.example") -> Request:
 
 
 def answer(status: int = 200, retry_after_s: int | None = None) -> Received:
-    return Received(status, b"", "", START, 0.0, retry_after_s=retry_after_s)
+    return Received(status, b"", 0.0, retry_after_s=retry_after_s)
 
 
 REFUSED = aiohttp.ClientConnectorError(Mock(ssl=None), ConnectionRefusedError(111, "refused"))

@@ -16,11 +16,12 @@ from blockbuster import BlockBuster, blockbuster_ctx
 from typing_extensions import override
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
 from devicemanager.rules import retries
 from devicemanager.tls.certificates import Authority
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.credentials import Kubeconfig
+from tests.cluster.stand_in import StandInCluster
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 StartPeer = Callable[[Handler], Awaitable[TestServer]]

@@ -9,17 +9,18 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import SettingsError
 from devicemanager.model.accelerator import Reason
+from devicemanager.model.figures import Figures
 from devicemanager.model.usage import UsageSample
 from devicemanager.worker.client import Client, ReadOptions, connect, connect_reader
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.deadlines import Deadlines
 from devicemanager.worker.outcomes import Answer, ListOutcome, Outcome, Unavailable
 from devicemanager.worker.sources import Ages
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, SkewedClock
 
 WEB = InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")])
@@ -181,20 +182,33 @@ async def test_a_failure_of_a_moment_costs_no_fallback(side: Client, furnished: 
     assert states_of(outcome)["metrics.k8s.io"] == "ok"
 
 
-@pytest.mark.parametrize("behind", [timedelta(minutes=4), timedelta(minutes=10)], ids=str)
 @pytest.mark.asyncio
-async def test_blocks_left_behind_are_stale(side: Client, furnished: StandInCluster, behind: timedelta) -> None:
-    with furnished.faults.on("kubelet/node-a", Fault(Trouble.STALE, behind=behind)):
+async def test_blocks_left_behind_are_stale(side: Client, furnished: StandInCluster) -> None:
+    with furnished.faults.on("kubelet/node-a", Fault(Trouble.STALE, behind=timedelta(minutes=4))):
         sample = sample_of(await side.reader.read("team-a", "web"))
 
     assert sample.cpu_usage_nanocores is Reason.STALE
     assert sample.memory_working_set_mib is Reason.STALE
-    assert (sample.ephemeral_storage_used_mib is Reason.STALE) is (behind > timedelta(minutes=5))
+    assert isinstance(sample.ephemeral_storage_used_mib, int)
+
+
+@pytest.mark.asyncio
+async def test_where_every_block_is_left_behind_the_fallback_answers(
+    side: Client, furnished: StandInCluster
+) -> None:
+    with furnished.faults.on("kubelet/node-a", Fault(Trouble.STALE, behind=timedelta(minutes=10))):
+        outcome = await side.reader.read("team-a", "web")
+
+    sample = sample_of(outcome)
+    assert isinstance(sample.cpu_usage_nanocores, int)
+    assert sample.ephemeral_storage_used_mib is Reason.STALE
+    states = states_of(outcome)
+    assert (states["kubelet"], states["metrics.k8s.io"]) == ("stale", "ok")
 
 
 @pytest.mark.asyncio
 async def test_no_source_of_usage_at_all(side: Client, furnished: StandInCluster) -> None:
-    furnished.metrics_served = False
+    furnished.remove_metrics_api()
     with furnished.faults.on("kubelet/node-a", Fault(Trouble.ERROR, status=500)):
         outcome = await side.reader.read("team-a", "web")
 
@@ -280,7 +294,8 @@ async def test_without_a_client_pair_only_the_cards_are_missing(
         outcome = await reader.read("team-a", "web")
 
     assert states_of(outcome) == {"kubelet": "ok", "device-manager/nvidia": "unauthorized"}
-    assert sample_of(outcome).accelerators == ()
+    (card,) = sample_of(outcome).accelerators
+    assert (card.id, card.figures) == ("GPU-1", Figures(Reason.PERMISSION))
 
 
 @pytest.mark.asyncio

@@ -17,15 +17,16 @@ from typing_extensions import override
 from yarl import URL
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER
 from devicemanager.errors import FetchError, SettingsError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker import cluster as cluster_module
 from devicemanager.worker.cluster import ClusterClient, object_path
 from devicemanager.worker.credentials import Credentials, CredentialsSource, Kubeconfig
 from devicemanager.worker.watch_stream import WatchEvent
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 from tests.unit.worker.conftest import Handler, StartPeer
 
 PODS = "/api/v1/namespaces/team-a/pods"
@@ -273,7 +274,7 @@ async def test_a_kind_that_is_not_served_is_no_missing_object(
 
     with pytest.raises(FetchError) as missing:
         await cluster.get(f"{path}/db")
-    stand_in_cluster.metrics_served = False
+    stand_in_cluster.remove_metrics_api()
     with pytest.raises(FetchError) as unserved:
         await cluster.get(f"{path}/web")
 

@@ -16,7 +16,6 @@ from aiohttp import web
 from typing_extensions import override
 
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.rules import retries
@@ -25,6 +24,7 @@ from devicemanager.tls.certificates import Authority
 from devicemanager.worker import device_managers as device_managers_module
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.device_managers import DeviceManagers, describe
+from tests.cluster.stand_in import StandInCluster
 from tests.timing import until
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, Handler, SkewedClock, card, snapshot_document
 

@@ -13,9 +13,8 @@ from yarl import URL
 
 from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.access import DISCOVERY, worker_rules
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceState
 from devicemanager.tls.certificates import Authority, PemPair, self_signed
@@ -29,6 +28,8 @@ from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.credentials import Credentials, Kubeconfig
 from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess, summary_url
 from devicemanager.worker.outcomes import Answer
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 
 NODE = "node-a"
 INTERNAL = (AddressType.INTERNAL_IP,)

@@ -6,7 +6,7 @@ from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster import objects
 from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_USER, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_USER
 from devicemanager.errors import FetchError
 from devicemanager.model.allocation import Mode
 from devicemanager.model.usage import Resources
@@ -15,6 +15,7 @@ from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.workloads.instance.workload import INSTANCE, PART_OF_LABEL
 from devicemanager.worker.workloads.reads import WorkloadReads
 from devicemanager.worker.workloads.workload import Located
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.toy.workload import LABEL, TOY
 from tests.timing import START
 
@@ -44,8 +45,8 @@ async def test_both_are_read_from_a_cluster(cluster: ClusterClient, stand_in_clu
     assert isinstance(found, Located)
     assert (found.source.uid, found.pod.uid) == (uids.instance, uids.pod)
     assert [(card.id, card.index, card.mode) for card in found.allocation.cards] == [("GPU-1", 2, Mode.SHARED)]
-    assert found.pod.limits == Resources(4000, 8192, 20480)
-    assert found.pod.requests == Resources(2000, 4096, 10240)
+    assert found.pod.resources.limits == Resources(4000, 8192, 20480)
+    assert found.pod.resources.requests == Resources(2000, 4096, 10240)
 
 
 @pytest.mark.asyncio
