@@ -1,8 +1,8 @@
 """Who sends a request: a user named by the front proxy, the user of a bearer token, or anonymous.
 
 An invalid credential is refused, never taken for anonymous. Identity headers on a connection without the front
-proxy's certificate are no credential at all. A certificate that is not the front proxy's says nothing where there is a
-bearer token, as in every Kubernetes API server: the token counts then.
+proxy's certificate are no credential at all. Beside a bearer token, somebody else's certificate says nothing, as in
+every Kubernetes API server.
 """
 
 import hashlib
