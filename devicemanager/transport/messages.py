@@ -20,7 +20,7 @@ class Request:
         limit_bytes: Of the decoded body of a good answer.
         tls: The context to verify with; None for plain HTTP.
         server_hostname: The name to verify, where it is not the host of the URL.
-        proxy: Only ever from a kubeconfig; the environment is never asked.
+        proxy: To go through; the environment is never asked here.
         backend: Who answers, of several behind one address: their failures are counted apart.
         passing: Statuses after which the same request may get another answer in a moment.
     """
