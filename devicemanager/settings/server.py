@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from devicemanager.settings.flags import Conflict, FlagSpec, Settings
 from devicemanager.settings.values import (
+    DEFAULT_PORT,
     Address,
     ExistingDirectory,
     Names,
@@ -33,7 +34,7 @@ class ServerSettings(Settings):
         int,
         AfterValidator(checked(port_problem)),
         FlagSpec("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
-    ] = 32443
+    ] = DEFAULT_PORT
     cert_dir: Annotated[
         ExistingDirectory,
         FlagSpec(
