@@ -166,7 +166,7 @@ class TestIdentity:
         assert who(machine.tick()[0]) == ("ACME-other", "another", "0000:99:00.0")
         assert machine.times("handle", 0) == 1
 
-    def test_nothing_is_believed_of_another_card_behind_a_handle_that_was_kept(self, machine: Machine) -> None:
+    def test_nothing_is_published_of_another_card_behind_a_kept_handle(self, machine: Machine) -> None:
         """F01: neither what the former one did not support, nor how often it failed, nor what the vendor noted."""
         machine.script.fail("draw", 0, NO_SUCH_FIGURE)
         machine.script.fail("heat", 0, FAILED)
@@ -180,7 +180,7 @@ class TestIdentity:
         assert reading["unhealthy"] is None, "the third failure in a row is this card's first"
         assert device.kept == {"readings": 1}
 
-    def test_a_card_that_does_not_say_who_it_is_keeps_no_identity(self, machine: Machine) -> None:
+    def test_a_card_without_an_identity_keeps_none(self, machine: Machine) -> None:
         machine.tick()
         machine.script.fail("*", 1, NOBODY_KNOWS)
         machine.script.fail("handle", 1, OK)
@@ -273,9 +273,7 @@ class TestWithoutFigures:
             (NOBODY_KNOWS, ["transient_driver_error"] * 2 + ["lost"] * 2),
         ],
     )
-    def test_a_card_that_answers_nothing_but_who_it_is(
-        self, machine: Machine, code: int, reasons: list[str]
-    ) -> None:
+    def test_a_card_that_answers_only_its_identity(self, machine: Machine, code: int, reasons: list[str]) -> None:
         """F05: it is not well, says why, and does not flap."""
         machine.script.fail("*", 1, code)
         for name in ("handle", "free", "uuid", "name", "address"):

@@ -123,7 +123,7 @@ class TestPreferredCalls:
             (FORBIDDEN, FAILED, "transient_driver_error"),
         ],
     )
-    def test_why_there_is_none_where_neither_answers(
+    def test_the_reason_is_given_where_neither_answers(
         self, machine: Machine, preferred: int, plain: int, reason: str
     ) -> None:
         machine.script.cards[0]["average"] = 77

@@ -256,7 +256,7 @@ class TestMemoryVersions:
         notes = nvidia("--once").sample().readings[0]["notes"]
         assert notes == {"memory_used": "with what the driver reserves for itself (older call)"}
 
-    def test_why_there_is_none_where_neither_answers(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+    def test_the_reason_is_given_where_neither_answers(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         scenario = Scenario.healthy(1).call("nvmlDeviceGetMemoryInfo_v2", 0, code=4)
         nvml.play(scenario.call("nvmlDeviceGetMemoryInfo", 0, code=13))
         assert nvidia("--once").sample().readings[0]["memory"] == "permission"
@@ -381,7 +381,7 @@ class TestCompute:
         readings = [child.sample().readings[0] for _ in range(2)]
         assert [(reading["cores"], reading["unhealthy"]) for reading in readings] == [(37, None)] * 2
 
-    def test_why_there_is_none_where_neither_answers(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+    def test_the_reason_is_given_where_neither_answers(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1).card(0, gpm=1, gpu=None).call("nvmlGpmSampleGet", 0, code=4))
         assert nvidia("--once").sample().readings[0]["cores"] == "permission"
 
@@ -427,7 +427,7 @@ class TestCompute:
         nvml.play(Scenario.healthy(1).card(0, gpu=0).call("nvmlDeviceGetMigMode", 0, code=code))
         assert nvidia("--once").sample().readings[0]["cores"] == 0
 
-    def test_a_pending_change_of_mode_is_none_yet(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+    def test_a_pending_change_of_mode_has_no_effect_yet(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1).card(0, gpu=None, mig=0, mig_pending=1))
         assert nvidia("--once").sample().readings[0]["cores"] == "unsupported"
 

@@ -52,7 +52,7 @@ def test_services_that_are_none(service: str) -> None:
         loaded(f"--service={service}")
 
 
-def test_device_managers_are_verified_or_somebody_said_not_to(tmp_path: Path) -> None:
+def test_device_managers_are_verified_unless_switched_off(tmp_path: Path) -> None:
     ca = tmp_path / "ca.crt"
     ca.touch()
     assert loaded(f"--device-manager-ca-file={ca}").reads_device_managers

@@ -16,10 +16,12 @@ from blockbuster import BlockBuster, blockbuster_ctx
 from typing_extensions import override
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
+from devicemanager.rules import retries
 from devicemanager.tls.certificates import Authority
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.credentials import Kubeconfig
+from tests.cluster.stand_in import StandInCluster
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 StartPeer = Callable[[Handler], Awaitable[TestServer]]
@@ -28,12 +30,18 @@ StartPeer = Callable[[Handler], Awaitable[TestServer]]
 @pytest.fixture(autouse=True)
 def blocking_calls_fail() -> Iterator[BlockBuster]:
     """A blocking call made on the loop by the worker's own code fails the test."""
-    # Credentials are read on a loop of their own in a thread of its own, and may block that.
+    # Plugins are asked on a loop of their own in a thread of its own, and may block that.
     with blockbuster_ctx(
         scanned_modules=["devicemanager.transport", "devicemanager.worker"],
-        excluded_modules=["devicemanager.worker.credentials"],
+        excluded_modules=["devicemanager.worker.credential_plugins"],
     ) as blockbuster:
         yield blockbuster
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures that may have passed are tried again at once: that they wait is shown in virtual time."""
+    monkeypatch.setattr(retries, "FIRST_S", 0.002)
 
 
 class SkewedClock(SystemClock):

@@ -16,14 +16,15 @@ from aiohttp import web
 from typing_extensions import override
 
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.rules import retries
 from devicemanager.rules.freshness import is_stale
 from devicemanager.tls.certificates import Authority
 from devicemanager.worker import device_managers as device_managers_module
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.device_managers import DeviceManagers, describe
+from tests.cluster.stand_in import StandInCluster
 from tests.timing import until
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, Handler, SkewedClock, card, snapshot_document
 
@@ -188,7 +189,7 @@ async def forbidden(request: web.Request) -> web.StreamResponse:
     ],
 )
 @pytest.mark.asyncio
-async def test_a_bad_answer_is_asked_for_once(
+async def test_a_bad_answer_is_a_failure_and_asked_for_again_only_where_that_may_help(
     managers: DeviceManagers,
     device_manager: DeviceManagerPeer,
     monkeypatch: pytest.MonkeyPatch,
@@ -205,8 +206,10 @@ async def test_a_bad_answer_is_asked_for_once(
 
     assert caught.value.state is state
     assert "127.0.0.1" not in caught.value.message
-    # aiohttp itself asks again where a kept connection was closed under it before any answer.
-    assert len(device_manager.requests) == 1 or answer is hang_up
+    asked = len(device_manager.requests)
+    # A failure that may have passed in a moment is tried again; aiohttp itself does so too, where a kept connection
+    # was closed under it before any answer.
+    assert asked >= retries.ATTEMPTS if answer in {half, hang_up, broken} else asked == 1
 
 
 @pytest.mark.asyncio
@@ -247,9 +250,9 @@ async def test_a_client_certificate_that_is_not_accepted_is_named_as_what_it_may
     cluster: ClusterClient, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer, tmp_path: Path
 ) -> None:
     stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", device_manager.port)
-    Authority.create("another").client("worker").write(tmp_path / "stranger")
+    Authority.create("another").client("worker").write(tmp_path / "other")
     context = await asyncio.to_thread(device_manager.client_context)
-    context.load_cert_chain(tmp_path / "stranger" / "tls.crt", tmp_path / "stranger" / "tls.key")
+    context.load_cert_chain(tmp_path / "other" / "tls.crt", tmp_path / "other" / "tls.key")
 
     async with following(cluster, lambda: context) as managers:
         with pytest.raises(FetchError, match="a certificate of ours that it does not accept") as caught:
@@ -367,7 +370,7 @@ def test_a_pod_that_cannot_be_asked_is_none(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("address", ["evil.example", "10.0.0.7@evil.example", "10.0.0.7:1/", "127.1"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(DocumentError, match="address"):
         described(status__podIP=address)
 
@@ -456,7 +459,7 @@ async def test_without_an_age_the_senders_own_date_is_compared(
     ],
 )
 @pytest.mark.asyncio
-async def test_a_period_that_is_none_counts_as_fifteen_seconds(
+async def test_an_invalid_period_counts_as_fifteen_seconds(
     managers: DeviceManagers, device_manager: DeviceManagerPeer, period: float, age: str, stale: bool
 ) -> None:
     device_manager.document["periodSeconds"] = period

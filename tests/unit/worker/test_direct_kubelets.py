@@ -2,31 +2,34 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from yarl import URL
 
 from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.access import DISCOVERY, worker_rules
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceState
 from devicemanager.tls.certificates import Authority, PemPair, self_signed
 from devicemanager.tls.material import TrustedCAs, client_context
+from devicemanager.transport.messages import Received
 from devicemanager.wire import pods
 from devicemanager.wire.nodes import AddressType, Node, NodeAddress
 from devicemanager.worker import direct_kubelets
 from devicemanager.worker.client import ReadOptions, connect
 from devicemanager.worker.cluster import ClusterClient
-from devicemanager.worker.credentials import Kubeconfig
+from devicemanager.worker.credentials import Credentials, Kubeconfig
 from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess, summary_url
 from devicemanager.worker.outcomes import Answer
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 
 NODE = "node-a"
 INTERNAL = (AddressType.INTERNAL_IP,)
@@ -118,7 +121,7 @@ async def test_a_node_that_moved_is_found_again(kubelets: DirectKubelets, furnis
     ids=["self-signed", "another authority", "another address", "expired", "a client's"],
 )
 @pytest.mark.asyncio
-async def test_a_kubelet_that_cannot_prove_who_it_is_never_sees_the_token(
+async def test_a_kubelet_that_cannot_be_verified_never_gets_the_token(
     kubelets: DirectKubelets, furnished: StandInCluster, pair: Callable[[StandInCluster], PemPair], reason: str
 ) -> None:
     async with furnished.kubelet(NODE, pair=pair(furnished)):
@@ -130,7 +133,7 @@ async def test_a_kubelet_that_cannot_prove_who_it_is_never_sees_the_token(
 
 
 @pytest.mark.asyncio
-async def test_a_self_signed_kubelet_is_read_where_somebody_said_so(
+async def test_a_self_signed_kubelet_is_read_where_verification_is_off(
     cluster: ClusterClient, furnished: StandInCluster
 ) -> None:
     anyone = client_context(None, verify=False)
@@ -200,7 +203,7 @@ async def test_a_refused_token_is_read_again_before_the_read_fails(
 
 
 @pytest.mark.asyncio
-async def test_a_token_that_nobody_knows_is_tried_once_more_at_most(
+async def test_an_unknown_token_is_tried_once_more_at_most(
     kubelets: DirectKubelets, furnished: StandInCluster
 ) -> None:
     async with furnished.kubelet(NODE):
@@ -218,10 +221,8 @@ async def test_without_a_token_no_kubelet_is_asked(
     cluster: ClusterClient, furnished: StandInCluster, shown: str | None
 ) -> None:
     class Nobody:
-        authorization = shown
-
-        async def renewed_authorization(self, refused: str) -> str | None:
-            raise AssertionError(refused)
+        async def authorized(self, ask: Callable[[Credentials], Awaitable[Received]]) -> Received:
+            return await ask(Credentials(URL("https://api.example"), shown, tls=None))
 
     async with (
         furnished.kubelet(NODE),
@@ -345,7 +346,7 @@ def test_a_node_without_an_address_of_these_types() -> None:
 
 
 @pytest.mark.parametrize("address", ["a b", "evil.example/x?", "user@host", "fe80::1%eth0", "host:80", "-"])
-def test_an_address_that_is_none_is_not_dialled(address: str) -> None:
+def test_an_invalid_address_is_not_dialled(address: str) -> None:
     with pytest.raises(FetchError, match="the node has the address") as caught:
         summary_url(Node((NodeAddress("InternalIP", address),), None), INTERNAL)
     assert caught.value.state is SourceState.INVALID

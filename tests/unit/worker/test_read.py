@@ -11,6 +11,7 @@ import pytest_asyncio
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec, kubernetes_time
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Reason
+from devicemanager.model.figures import Figures
 from devicemanager.model.usage import SourceState, UsageSample
 from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome, Unavailable
 from tests.timing import START
@@ -149,7 +150,7 @@ async def test_a_404_that_does_not_name_the_instance_is_not_its_absence(here: Wo
 
 
 @pytest.mark.parametrize("name", ["..", "../../nodes", "Web", "web?x", "", "web/metrics", "a" * 300])
-async def test_a_name_that_is_none_is_not_found_and_nothing_is_asked(here: World, name: str) -> None:
+async def test_an_invalid_name_is_not_found_and_nothing_is_asked(here: World, name: str) -> None:
     assert isinstance(await here.reader.read("team-a", name), NotFound)
     assert isinstance(await here.reader.read(name, "web"), NotFound)
     assert {len(script.asked) for script in here.cluster.scripts.values()} == {0}
@@ -174,7 +175,7 @@ async def test_an_api_server_that_fails_is_unavailable(here: World, path: str) -
 
 
 @pytest.mark.parametrize("path", [INSTANCE, POD])
-async def test_an_api_server_that_is_silent_is_given_five_seconds(here: World, path: str) -> None:
+async def test_an_api_server_that_does_not_answer_times_out_after_five_seconds(here: World, path: str) -> None:
     here.cluster.scripts[path].takes_s = 1e6
 
     outcome, took_s = await timed(here.reader.read("team-a", "web"))
@@ -199,7 +200,7 @@ async def test_an_instance_without_a_pod_is_unavailable(here: World) -> None:
     assert outcome == Unavailable("Instance team-a/web has no backing pod")
 
 
-async def test_a_pod_of_an_earlier_incarnation_is_not_ours(here: World) -> None:
+async def test_a_pod_of_an_earlier_incarnation_is_not_used(here: World) -> None:
     here.add(WEB, instance_uid="33333333-0000-0000-0000-000000000003")
     pod = here.cluster.scripts[POD].document
     assert isinstance(pod, dict)
@@ -267,7 +268,7 @@ async def test_a_slow_kubelet_is_waited_for_and_preferred(here: World) -> None:
     assert here.cluster.scripts[METRICS].asked == [pytest.approx(2.02)]
 
 
-async def test_a_silent_kubelet_ends_after_four_seconds(here: World) -> None:
+async def test_a_kubelet_that_does_not_answer_times_out_after_four_seconds(here: World) -> None:
     here.cluster.scripts[KUBELET].takes_s = 1e6
 
     outcome, took_s = await timed(here.reader.read("team-a", "web"))
@@ -300,7 +301,7 @@ async def test_no_source_at_all_is_unavailable_and_names_each_and_why(here: Worl
     )
 
 
-async def test_everything_silent_ends_within_five_seconds_of_the_pod(here: World) -> None:
+async def test_without_any_answer_a_read_ends_within_five_seconds_of_the_pod(here: World) -> None:
     for script in (*here.cluster.scripts.values(), *here.device_managers.scripts.values()):
         if script is not here.cluster.scripts[INSTANCE] and script is not here.cluster.scripts[POD]:
             script.takes_s = 1e6
@@ -317,22 +318,30 @@ async def test_everything_silent_ends_within_five_seconds_of_the_pod(here: World
 
 
 @pytest.mark.parametrize(
-    ("failure", "state"),
-    [(TIMEOUT, "timeout"), (BROKEN, "unreachable"), (FetchError(SourceState.INVALID, "HTML"), "invalid")],
+    ("failure", "state", "reason"),
+    [
+        (TIMEOUT, "timeout", Reason.TIMEOUT),
+        (BROKEN, "unreachable", Reason.NOT_REPORTED),
+        (FetchError(SourceState.INVALID, "HTML"), "invalid", Reason.INVALID_DATA),
+    ],
     ids=["timeout", "500", "invalid"],
 )
-async def test_a_failing_device_manager_costs_its_own_cards(here: World, failure: FetchError, state: str) -> None:
+async def test_a_failing_device_manager_costs_its_own_cards_their_figures(
+    here: World, failure: FetchError, state: str, reason: Reason
+) -> None:
     here.device_managers.on(("node-a", "nvidia"), failure)
 
     outcome = await here.reader.read("team-a", "web")
 
     sample = sample_of(outcome)
-    assert [entry.id for entry in sample.accelerators] == ["GPU-2"]
+    assert [entry.id for entry in sample.accelerators if entry.figures.measured] == ["GPU-2"]
+    (lost,) = [entry for entry in sample.accelerators if entry.manufacturer == "nvidia"]
+    assert lost.figures == Figures(reason)
     assert not isinstance(sample.cpu_usage_nanocores, Reason)
     assert states_of(outcome) == {"kubelet": "ok", "device-manager/amd": "ok", "device-manager/nvidia": state}
 
 
-async def test_a_silent_device_manager_ends_after_three_seconds(here: World) -> None:
+async def test_a_device_manager_that_does_not_answer_times_out_after_three_seconds(here: World) -> None:
     here.device_managers.scripts["node-a", "nvidia"].takes_s = 1e6
 
     outcome, took_s = await timed(here.reader.read("team-a", "web"))
