@@ -201,6 +201,7 @@ class Supervisor:
             case Hello():
                 self._name_library(line)
             case Begin(began_s, wall):
+                self._usage.begin_sample()
                 # The second process of a tick goes on with it: its figures are no older than those read before.
                 self._tick = self._tick or Tick(
                     began_s, earlier_beginning(wall, began_s, self._clock.now(), self._clock.monotonic())
