@@ -238,7 +238,7 @@ class Supervisor:
         device = None if self._quarantine.full else protocol.announced
         match event:
             case TimedOut() if device is not None:
-                if protocol.first_touch and self._tick is not None:
+                if self._tick is not None:
                     self._tick.unanswered_s += waited_s
                 self._prober.timed_out(child, device, waited_s)
                 return RestartReason.DEVICE_TIMEOUT

@@ -26,7 +26,7 @@ class Tick:
         readings: Index -> reading of a card, the latest where two processes read the same card.
         partitions: Key -> reading of a partition.
         listed: Id of a card -> the partitions that it reports.
-        unanswered_s: How long first touches of devices have waited without an answer.
+        unanswered_s: How long devices have been waited for without an answer.
         renumbered: Whether indexes mean other cards than in the sample before.
         killed: Whether somebody else ended a process that was reading.
     """
