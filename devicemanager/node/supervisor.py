@@ -247,7 +247,7 @@ class Supervisor:
                 return RestartReason.DEVICE_CRASH
             case TimedOut():
                 return RunFailure(
-                    CollectorState.UNRESPONSIVE, f"no answer within {waited_s:g} s while {protocol.phase}"
+                    CollectorState.UNRESPONSIVE, f"no answer within {waited_s:g} s while {protocol.doing}"
                 )
             case Exited():
                 state = CollectorState.CRASHED if event.code is None else self._options.exit_states.get(event.code)
