@@ -311,6 +311,36 @@ def test_a_count_that_does_not_come_back_is_named(nvidia: Start, nvml: NvmlStand
     running.until(lambda seen: seen["collector"]["state"] == "ok" and complete(2)(seen))
 
 
+@pytest.mark.parametrize("visible", ["all", "0,1"])
+def test_a_card_on_the_bus_that_the_library_does_not_count_is_listed(
+    serve: Serve, nvml: NvmlStandin, tmp_path: Path, visible: str
+) -> None:
+    """F18: where this container was given all cards."""
+    addresses = [f"0000:{0x1B + index:02x}:00.0" for index in range(3)]
+    sys_root = bus(tmp_path / "sys", *((address, "10de") for address in addresses), driver="nvidia")
+    nvml.play(Scenario.healthy(2))
+    environment = {**nvml.environment, "NVIDIA_VISIBLE_DEVICES": visible}
+    running = serve("--manufacturer=nvidia", "--monitor-period=1s", sys_root, environment=environment)
+    seen = running.until(lambda seen: len(cards(seen)) >= 2)
+    first, second, *others = cards(seen)
+    assert (first, second) == (expected(0), expected(1))
+    if visible != "all":
+        assert others == []
+        return
+    (missing,) = others
+    assert missing == {
+        "id": f"pci:{addresses[2]}",
+        "index": 2,
+        "pciBusId": addresses[2],
+        "unhealthy": True,
+        "unhealthyReason": "the library does not count this card, though its driver has taken it",
+        "absent": dict.fromkeys(FIGURES, "lost"),
+    }
+    assert seen["collector"]["state"] == "ok"
+    nvml.play(Scenario.healthy(3))
+    running.until(complete(3))
+
+
 def test_a_period_that_is_too_short_for_the_hardware_is_named(nvidia: Start, nvml: NvmlStandin) -> None:
     """F12: every card answers, each in its time, and all together take longer than a period."""
     slow = Scenario.healthy(4).call("nvmlDeviceGetPowerUsage", "*", delay_ms=300)
