@@ -229,7 +229,8 @@ async def _registered(settings: WorkerSettings, side: Client) -> bool:
     if settings.service is None or settings.take_over_api_service:
         return True
     try:
-        await check_registration(side.cluster, settings.api_group, parse_service(settings.service))
+        own = parse_service(settings.service)
+        await check_registration(side.cluster, settings.api_group, own, settings.api_service_owner)
     except (FetchError, DocumentError) as error:
         structlog.get_logger().warning("api_service_unknown", error=str(error))
         return False

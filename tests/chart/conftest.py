@@ -1,15 +1,18 @@
 """The chart, rendered by every helm that can be had."""
 
+import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-import yaml
 
 from tests.chart.binaries import Helm, found
+from tests.chart.cases import CASES
+from tests.chart.strict import documents
 
 CHART = Path(__file__).parents[2] / "charts" / "devicemanager"
 NAMESPACE = "accelerators"
@@ -56,25 +59,54 @@ def run(helm: Helm, *arguments: str, stdin: str = "", environment: Mapping[str, 
     return done.stdout
 
 
-def documents(text: str) -> Sequence[Document]:
-    return tuple(document for document in yaml.safe_load_all(text) if document)
+def template(
+    helm: Helm, values: Mapping[str, Any], *flags: str, release: str = RELEASE, namespace: str = NAMESPACE
+) -> str:
+    """The chart rendered with ``values`` over its own.
 
-
-def template(helm: Helm, values: Mapping[str, Any]) -> str:
-    """The chart rendered with ``values`` over its own."""
-    return run(helm, "template", RELEASE, str(CHART), "-n", NAMESPACE, "-f", "-", stdin=json.dumps(values))
+    There is no cluster to look at, so it is told that the API group is nobody else's; flags have the last word.
+    """
+    told = ("--set", "worker.apiService.ours=true", *flags)
+    return run(helm, "template", release, str(CHART), "-n", namespace, "-f", "-", *told, stdin=json.dumps(values))
 
 
 @pytest.fixture(scope="session")
-def render(helms: Sequence[Helm]) -> Render:
-    """``render(**values)``: the objects, by the first helm."""
+def rendering(
+    helms: Sequence[Helm], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Mapping[str, Any]], str]:
+    """``rendering(values)``: the text, by the first helm, once for all processes that share the tests."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    folder /= "rendered"
+    folder.mkdir(exist_ok=True)
 
-    rendered: dict[str, Sequence[Document]] = {}
+    def rendering(values: Mapping[str, Any]) -> str:
+        kept = folder / hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        if not kept.exists():
+            fresh = folder / f"{kept.name}.{os.getpid()}"
+            fresh.write_text(template(helms[0], values))
+            fresh.rename(kept)
+        return kept.read_text()
+
+    return rendering
+
+
+@pytest.fixture(scope="session")
+def render(rendering: Callable[[Mapping[str, Any]], str]) -> Render:
+    """``render(**values)``: the objects, parsed once a process."""
+    parsed: dict[str, Sequence[Document]] = {}
 
     def render(**values: Any) -> Sequence[Document]:
-        key = json.dumps(values, sort_keys=True)
-        if key not in rendered:
-            rendered[key] = documents(template(helms[0], values))
-        return rendered[key]
+        text = rendering(values)
+        if text not in parsed:
+            parsed[text] = documents(text)
+        return parsed[text]
 
     return render
+
+
+@pytest.fixture(params=CASES)
+def rendered(request: pytest.FixtureRequest, render: Render) -> Sequence[Document]:
+    """The objects of each case."""
+    return render(**CASES[request.param])

@@ -7,10 +7,17 @@ import pytest
 
 from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.model.usage import SourceState
-from devicemanager.worker.apiserver.registration import Service, check_registration, conflict, parse_service
+from devicemanager.worker.apiserver.registration import (
+    OWNER_LABEL,
+    Service,
+    check_registration,
+    conflict,
+    parse_service,
+)
 from tests.unit.apiserver.api_server import GROUPS
 
 OWN = Service("gpustack-system", "devicemanager-worker")
+OWNER = "gpustack-system.devicemanager-worker"
 
 
 class Cluster:
@@ -49,6 +56,31 @@ async def test_somebody_elses_is_refused_with_both_ways_out(group: str) -> None:
     assert f"v1.{group} is registered to service gpustack-system/operator" in problem
     assert "--api-group" in problem
     assert "--take-over-api-service" in problem
+
+
+@pytest.mark.parametrize("labels", [{}, {OWNER_LABEL: "elsewhere.worker"}, {OWNER_LABEL: None}, None])
+@pytest.mark.asyncio
+async def test_one_that_points_here_without_our_label_is_anothers(labels: Mapping[str, object] | None) -> None:
+    """As after an apply over the operator's own, which the operator may take back at any time."""
+    answer = {**api_service(namespace=OWN.namespace, name=OWN.name), "metadata": {"labels": labels}}
+    with pytest.raises(SettingsError) as refused:
+        await check_registration(Cluster(answer), GROUPS[0], OWN, OWNER)
+    (problem,) = refused.value.problems
+    assert f"points at {OWN}, but its label {OWNER_LABEL} is" in problem
+    assert "--take-over-api-service" in problem
+
+
+@pytest.mark.asyncio
+async def test_one_that_carries_our_label_must_point_here_too() -> None:
+    """Who takes an APIService back changes where it points, and mostly leaves labels alone."""
+    ours = {"metadata": {"labels": {OWNER_LABEL: OWNER}}}
+    await check_registration(
+        Cluster({**api_service(namespace=OWN.namespace, name=OWN.name), **ours}), GROUPS[0], OWN, OWNER
+    )
+    with pytest.raises(SettingsError, match="registered to service gpustack-system/operator"):
+        await check_registration(
+            Cluster({**api_service(namespace="gpustack-system", name="operator"), **ours}), GROUPS[0], OWN, OWNER
+        )
 
 
 @pytest.mark.asyncio
