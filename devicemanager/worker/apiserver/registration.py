@@ -8,10 +8,7 @@ its own, and the worker looks for that label.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
-
-from typing_extensions import override
 
 from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.worker.workloads.workload import API_VERSION
@@ -30,35 +27,11 @@ class Getter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A Service, as an APIService names it."""
-
-    namespace: str
-    name: str
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-def parse_service(text: str) -> Service:
-    """``namespace/name``.
-
-    Raises:
-        ValueError: It is not.
-    """
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise ValueError("must look like NAMESPACE/NAME")
-    return Service(namespace, name)
-
-
-async def check_registration(api: Getter, api_group: str, own: Service, owner: str | None = None) -> None:
+async def check_registration(api: Getter, api_group: str, own: str, owner: str | None = None) -> None:
     """Refuse to serve what is registered to another backend.
 
     Args:
-        own: The Service that it must point at.
+        own: Our Service, ``namespace/name``, which it must point at.
         owner: The value of its owner label; None where nobody labels it, and the address must do.
 
     Raises:
@@ -77,7 +50,7 @@ async def check_registration(api: Getter, api_group: str, own: Service, owner: s
         raise SettingsError([problem])
 
 
-def conflict(body: bytes, api_group: str, own: Service, owner: str | None = None) -> str | None:
+def conflict(body: bytes, api_group: str, own: str, owner: str | None = None) -> str | None:
     """Why serving is refused, as one sentence with the remedies; None if it is not. Pure.
 
     Raises:
@@ -94,7 +67,7 @@ def conflict(body: bytes, api_group: str, own: Service, owner: str | None = None
         raise DocumentError("an APIService is not JSON") from error
     match document:
         case {"spec": {"service": {"namespace": str(namespace), "name": str(service)}}}:
-            found = Service(namespace, service)
+            found = f"{namespace}/{service}"
             if found != own:
                 return f"APIService {name} is registered to service {found}, and not to {own}: {ways_out}"
             label = _owner(document)
