@@ -36,6 +36,7 @@ from tests.chart.binaries import Helm
 from tests.chart.conftest import NAMESPACE, Document, Render
 from tests.chart.installed import Installed, the
 from tests.chart.signing import CLIENT, SERVER, signed
+from tests.chart.test_pages import first_command
 from tests.chart.upgrades import let_time_pass, name, pem, upgrade
 from tests.cluster.stand_in import StandInCluster
 from tests.timing import until
@@ -222,6 +223,34 @@ async def test_the_worker_as_installed_reads_the_device_manager_as_installed(
     assert card["id"] == "SIM-0"
     assert card["memoryMiB"] > 0
     assert device_manager.events("handshake_refused") == device_manager.events("client_refused") == []
+
+
+async def test_the_first_command_of_the_page_for_trouble_shows_the_cards(
+    site: Site, device_manager: DeviceManager
+) -> None:
+    """As it is printed, but for kubectl, the name that DNS would resolve, and where the pod's files lie here."""
+    program, *arguments = first_command()[6:]
+    assert program == "devicemanager"
+    url, namespace = f"https://127.0.0.1:{device_manager.port}", f".{NAMESPACE}.svc"
+    here = [
+        url if word.startswith("https://") else DEVICE_MANAGER_NAME if word.endswith(namespace) else word
+        for word in arguments
+    ]
+    moved = [str(site.worker.root / word.removeprefix("/")) if word.startswith("/") else word for word in here]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "devicemanager.cli",
+        *moved,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert b"ok" in out
+    assert b"SIM-0" in out
 
 
 def shown_by_a_client(kind: str, site: Site) -> PemPair | None:
