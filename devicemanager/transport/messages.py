@@ -19,6 +19,7 @@ class Request:
         limit_bytes: Of the decoded body of a good answer.
         tls: The context to verify with; None for plain HTTP.
         server_hostname: The name to verify, where it is not the host of the URL.
+        connect_s: For the connection and its handshake; None for as long as the whole may take.
         proxy: Only ever from a kubeconfig; the environment is never asked.
     """
 
@@ -30,6 +31,7 @@ class Request:
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
     proxy: URL | None = None
+    connect_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
