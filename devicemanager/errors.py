@@ -95,6 +95,7 @@ class FetchError(DeviceManagerError):
         status: The HTTP status, where there was an answer.
         reason: The machine-readable reason of a Kubernetes Status, where the answer was one (``NotFound``).
         object_name: The object that the Status names in its details, where it names one.
+        retry_after_s: For how long the peer wants to be left alone, where it says so.
         lasting: Whether the failure counts for as long as a good answer would be kept: reading the same again
             costs much and would show the same.
     """
@@ -107,6 +108,7 @@ class FetchError(DeviceManagerError):
         status: int | None = None,
         reason: str | None = None,
         object_name: str | None = None,
+        retry_after_s: int | None = None,
         lasting: bool = False,
     ) -> None:
         super().__init__(message)
@@ -115,6 +117,7 @@ class FetchError(DeviceManagerError):
         self.status = status
         self.reason = reason
         self.object_name = object_name
+        self.retry_after_s = retry_after_s
         self.lasting = lasting
 
     def again(self) -> Self:
@@ -125,6 +128,7 @@ class FetchError(DeviceManagerError):
             status=self.status,
             reason=self.reason,
             object_name=self.object_name,
+            retry_after_s=self.retry_after_s,
             lasting=self.lasting,
         )
 

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from devicemanager import __version__
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import CollectorState, Reading, Reason, Snapshot
+from devicemanager.model.accelerator import CollectorState, Reading, Reason, RestartReason, Snapshot
 from devicemanager.model.figures import FIGURES, Figures, FigureSpec
 from devicemanager.node.snapshot_store import SnapshotStore
 
@@ -29,17 +29,25 @@ _CARD_LABELS: Final = ("manufacturer", "id", "index", "name", "pci_bus_id")
 class Exposition:
     """Renders ``/metrics`` of the node program."""
 
-    def __init__(self, store: SnapshotStore, not_after: Callable[[], datetime], clock: Clock) -> None:
+    def __init__(
+        self,
+        store: SnapshotStore,
+        not_after: Callable[[], datetime],
+        clock: Clock,
+        process: Collector | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
             store: Whose snapshot is rendered.
             not_after: End of the validity of the certificate now served.
             clock: Ages the sample.
+            process: Metrics of this process.
         """
         self._store = store
         self._not_after = not_after
         self._clock = clock
+        self._process = process
         self._rendered: tuple[int, bytes] | None = None
 
     def render(self) -> bytes:
@@ -69,6 +77,8 @@ class Exposition:
             "End of the validity of the certificate being served, in Unix time.",
             value=self._not_after().timestamp(),
         )
+        if self._process is not None:
+            yield from self._process.collect()
 
 
 class _Families(Collector):
@@ -122,9 +132,12 @@ def _collector(snapshot: Snapshot) -> Iterator[Metric]:
     failures.add_metric(values, status.consecutive_failures)
     yield failures
     restarts = CounterMetricFamily(
-        "devicemanager_collector_restarts", "Collector processes started beyond the first.", labels=labels
+        "devicemanager_collector_restarts",
+        "Collector processes started beyond the first, by why the one before ended.",
+        labels=[*labels, "reason"],
     )
-    restarts.add_metric(values, status.restarts)
+    for why in RestartReason:
+        restarts.add_metric([*values, why.value], status.restarts.get(why, 0))
     yield restarts
     period = GaugeMetricFamily(
         "devicemanager_sample_period_seconds", "Configured time between samples.", labels=labels

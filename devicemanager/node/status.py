@@ -1,11 +1,12 @@
 """Tracks the state of a collector: since when it holds, and which of its changes are logged."""
 
+from collections import Counter
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import CollectorState, CollectorStatus, Sample
+from devicemanager.model.accelerator import CollectorState, CollectorStatus, RestartReason, Sample
 from devicemanager.node.snapshot_store import SnapshotStore
 
 BURST: Final = 4
@@ -28,7 +29,7 @@ class StatusTracker:
         self._lines = float(BURST)
         self._counted_s = clock.monotonic()
         self.consecutive_failures = 0
-        self.restarts = 0
+        self.restarts: Counter[RestartReason] = Counter()
 
     @property
     def status(self) -> CollectorStatus:
@@ -43,7 +44,7 @@ class StatusTracker:
         """
         changed = state is not self.status.state
         since = self._clock.now() if changed else self.status.since
-        status = CollectorStatus(state, since, detail, self.consecutive_failures, self.restarts)
+        status = CollectorStatus(state, since, detail, self.consecutive_failures, dict(self.restarts))
         self._store.update(status, sample)
         if state is not self._logged and self._line_is_due():
             self._write()

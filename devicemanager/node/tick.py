@@ -27,6 +27,7 @@ class Tick:
         listed: Id of a card -> the partitions that it reports.
         unanswered_s: How long first touches of devices have waited without an answer.
         renumbered: Whether indexes mean other cards than in the sample before.
+        killed: Whether somebody else ended a process that was reading.
     """
 
     started_monotonic_s: float
@@ -36,6 +37,7 @@ class Tick:
     listed: dict[str, tuple[Card, ...]] = field(default_factory=dict)
     unanswered_s: float = 0.0
     renumbered: bool = False
+    killed: bool = False
 
     def add(self, read: Read) -> None:
         """Keep what one device gave."""

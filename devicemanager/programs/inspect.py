@@ -78,7 +78,7 @@ async def monitor(settings: MonitorSettings) -> int:
 
 async def detect(settings: DetectSettings) -> int:
     """Print what cards there are. Returns 1 when no library lists any."""
-    devices = () if settings.no_pci_check else pci.scan(settings.sys_root)
+    devices = () if settings.no_pci_check else hardware.functions(settings)
     names = pci.detect(devices) if settings.manufacturer == "auto" else (hardware.manufacturer(settings),)
     bodies: dict[str, bytes | None] = {}
     for name in names:

@@ -4,6 +4,7 @@ from typing import Final
 
 import structlog
 
+from devicemanager import logs
 from devicemanager.clock import SystemClock
 from devicemanager.node import server
 from devicemanager.node.exposition import Exposition
@@ -13,6 +14,7 @@ from devicemanager.serving import descriptors, probes
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.limits import KIB, MIB, Limits, VerifiedLimits
 from devicemanager.serving.listener import Listener
+from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.node import ServeSettings
 
 STUCK_AFTER_S: Final = 10.0
@@ -43,7 +45,7 @@ async def serve(settings: ServeSettings) -> int:
     )
     app = server.build_app(
         store=store,
-        exposition=Exposition(store, lambda: identity.not_after, clock),
+        exposition=Exposition(store, lambda: identity.not_after, clock, ProcessMetrics(logs.lines_dropped)),
         access=access,
         live=[
             probes.PING,

@@ -9,16 +9,19 @@ from pydantic import AfterValidator
 from typing_extensions import override
 
 from devicemanager.rules.duration import format_duration
+from devicemanager.rules.quantity import format_bytes
 from devicemanager.settings.flags import Conflict, FlagSpec, Settings
 from devicemanager.settings.output import LogSettings, OutputSettings
 from devicemanager.settings.server import ServerSettings
 from devicemanager.settings.values import (
+    Bytes,
     Directory,
     ExistingFile,
     Names,
     Seconds,
     between,
     checked,
+    count_between,
     url_problem,
 )
 
@@ -54,6 +57,20 @@ class CollectingSettings(Settings):
             "DURATION",
         ),
     ] = 30.0
+    collector_memory_limit: Annotated[
+        Bytes,
+        count_between(16 << 20, 64 << 30, format_bytes),
+        FlagSpec(
+            "Memory of its own that a collector process may hold after a sample before it is replaced; within one, "
+            "a quarter more.",
+            "SIZE",
+        ),
+    ] = 80 << 20
+    collector_descriptor_limit: Annotated[
+        int,
+        count_between(64, 1 << 20),
+        FlagSpec("Descriptors that a collector process may have open; with more, it is replaced.", "COUNT"),
+    ] = 512
     node_name: Annotated[
         str | None,
         FlagSpec(

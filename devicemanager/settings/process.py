@@ -24,6 +24,11 @@ def api_server_environment() -> Mapping[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("KUBERNETES_SERVICE_")}
 
 
+def environment_of_collectors() -> Mapping[str, str]:
+    """This process's environment, which a manufacturer's library may read."""
+    return dict(os.environ)
+
+
 def environment_of_children() -> Mapping[str, str]:
     """This process's environment without our own settings: the demo's programs get theirs as flags."""
     return {

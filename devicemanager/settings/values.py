@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator
 
+from devicemanager.errors import DocumentError
 from devicemanager.rules.duration import format_duration, parse_duration
+from devicemanager.rules.quantity import parse as parse_quantity
 
 PORT_PROBLEM: Final = "must be between 1 and 65535, or 0 for any free port"
 
@@ -84,7 +86,30 @@ def _directory_problem(path: Path | None) -> str | None:
     return None if path is None or path.is_dir() else "no such directory"
 
 
+def _bytes(value: object) -> object:
+    """Text becomes bytes, exactly; a number is bytes already."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = parse_quantity(value)
+    except DocumentError:
+        found = None
+    if found is None or found.denominator != 1:
+        raise ValueError("must be a size such as 80Mi")
+    return int(found)
+
+
+def count_between(least: int, most: int, shown: Callable[[int], str] = str) -> AfterValidator:
+    """Whole numbers from the least to the most, both included."""
+
+    def check(value: int) -> str | None:
+        return None if least <= value <= most else f"must be between {shown(least)} and {shown(most)}"
+
+    return AfterValidator(checked(check))
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds)]
+Bytes = Annotated[int, BeforeValidator(_bytes)]
 Names = Annotated[tuple[str, ...], BeforeValidator(names)]
 Port = Annotated[int, AfterValidator(checked(_port_problem))]
 Address = Annotated[str | None, AfterValidator(checked(_address_problem))]

@@ -1,13 +1,14 @@
 """A request to a peer, and its answer."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from yarl import URL
 
 from devicemanager.clock import Clock
+from devicemanager.rules import retries
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Request:
         server_hostname: The name to verify, where it is not the host of the URL.
         connect_s: For the connection and its handshake; None for as long as the whole may take.
         proxy: Only ever from a kubeconfig; the environment is never asked.
+        backend: Who answers, of several behind one address: their failures are counted apart.
+        passing: Statuses after which the same request may get another answer in a moment.
     """
 
     method: str
@@ -32,6 +35,8 @@ class Request:
     server_hostname: str | None = None
     proxy: URL | None = None
     connect_s: float | None = None
+    backend: str = ""
+    passing: Collection[int] = retries.STATUSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class Received:
         received_monotonic_s: Our monotonic clock when the headers were in.
         age_s: The ``Age`` header; None where it is missing or no whole number of seconds.
         date: The sender's clock, from the ``Date`` header; None where it is missing or malformed.
+        retry_after_s: The ``Retry-After`` header; None where it is missing or malformed.
     """
 
     status: int
@@ -50,6 +56,7 @@ class Received:
     received_monotonic_s: float
     age_s: int | None = None
     date: datetime | None = None
+    retry_after_s: int | None = None
 
     def answered_at(self, clock: Clock) -> datetime:
         """The sender's wall clock when it answered; our own where it does not say."""

@@ -121,7 +121,7 @@ def _encode_status(status: CollectorStatus) -> dict[str, object]:
         **detail,
         "since": _instant(status.since),
         "consecutiveFailures": status.consecutive_failures,
-        "restarts": status.restarts,
+        "restarts": sum(status.restarts.values()),
     }
 
 

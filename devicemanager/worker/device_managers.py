@@ -169,7 +169,7 @@ class DeviceManagers:
         without_sample: SnapshotRead | None = None
         for number, device_manager in enumerate(candidates):
             share_s = left.left_s / (len(candidates) - number)
-            outcome = await attempt(self._ask(device_manager, share_s))
+            outcome = await attempt(self._ask(device_manager, share_s, alone=len(candidates) == 1))
             if isinstance(outcome, FetchError):
                 failures.append(outcome)
                 if len(candidates) > 1:
@@ -219,21 +219,23 @@ class DeviceManagers:
                 error=failure.message,
             )
 
-    async def _ask(self, device_manager: DeviceManager, deadline_s: float) -> SnapshotRead:
-        """The snapshot of one pod, at its first address that answers."""
+    async def _ask(self, device_manager: DeviceManager, deadline_s: float, *, alone: bool) -> SnapshotRead:
+        """The snapshot of one pod, at its first address that answers. A retry is for one that is alone."""
         left = Countdown(deadline_s)
         failures: list[FetchError] = []
         for number, url in enumerate(device_manager.urls):
-            outcome = await attempt(self._exchange(url, left.left_s / (len(device_manager.urls) - number)))
+            retried = alone and len(device_manager.urls) == 1
+            share_s = left.left_s / (len(device_manager.urls) - number)
+            outcome = await attempt(self._exchange(url, share_s, retried=retried))
             if not isinstance(outcome, FetchError):
                 return await self._read(device_manager, outcome)
             failures.append(outcome)
         raise failures[0]
 
-    async def _exchange(self, url: URL, deadline_s: float) -> Received:
-        async with within(deadline_s):
+    async def _exchange(self, url: URL, deadline_s: float, *, retried: bool) -> Received:
+        async with within(deadline_s) as ends_s:
             try:
-                return await self._http.exchange(self._request(url))
+                return await self._http.exchange(self._request(url), ends_s=ends_s if retried else None)
             except aiohttp.ClientConnectorError:
                 raise
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:

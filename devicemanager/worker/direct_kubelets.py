@@ -6,8 +6,9 @@ name given separately. Each kubelet is shown the worker's own token, as the API 
 
 import ipaddress
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -25,6 +26,7 @@ from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import nodes
 from devicemanager.worker.api_errors import fetch_error
 from devicemanager.worker.cluster import Cluster, is_name, object_path
+from devicemanager.worker.credentials import Credentials
 from devicemanager.worker.deadlines import Countdown
 from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.kubelet import (
@@ -55,13 +57,8 @@ _SUMMARY: Final = "/stats/summary"
 class Bearer(Protocol):
     """Source of the worker's bearer token."""
 
-    @property
-    def authorization(self) -> str | None:
-        """Value of the ``Authorization`` header now; None if the worker has another kind of credential."""
-        ...
-
-    async def renewed_authorization(self, refused: str) -> str | None:
-        """The value after reading the credentials again, which may be the one just refused."""
+    async def authorized(self, ask: Callable[[Credentials], Awaitable[Received]]) -> Received:
+        """The answer to a request that shows our credentials, asked again with new ones after a 401."""
         ...
 
 
@@ -132,19 +129,22 @@ class DirectKubelets(KubeletSource):
             return await self._nodes.read(node, deadline_s=left.left_s)
 
     async def _read_at(self, node: str, located: "_Located", left: Countdown) -> NodeRead:
-        async with within(left.left_s):
-            received = await self._ask(node, located)
+        async with within(left.left_s) as ends_s:
+            received = await self._ask(node, located, ends_s)
         if received.status != 200:
             raise fetch_error(received.status, received.body)
         return replace(await decoded(received, self._decoding, node), cpu_nanocores=located.cpu_nanocores)
 
-    async def _ask(self, node: str, located: "_Located") -> Received:
+    async def _ask(self, node: str, located: "_Located", ends_s: float) -> Received:
         """The answer of the first address that can be connected to, which is asked first the next time."""
         failures: list[Exception] = []
         urls = tuple(located.urls)
         for url in urls:
+            request = self._request(node, url)
+            if url != urls[-1]:
+                request = replace(request, connect_s=CONNECT_S)
             try:
-                received = await self._authorized(node, url, None if url == urls[-1] else CONNECT_S)
+                received = await self._bearer.authorized(partial(self._exchange, request, ends_s))
             except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as error:
                 failures.append(error)
             else:
@@ -153,29 +153,24 @@ class DirectKubelets(KubeletSource):
                 return received
         raise failures[0]
 
-    async def _authorized(self, node: str, url: URL, connect_s: float | None) -> Received:
-        shown = self._bearer.authorization
-        received = await self._exchange(node, url, shown, connect_s)
-        if received.status == 401 and shown is not None:
-            renewed = await self._bearer.renewed_authorization(shown)
-            if renewed != shown:
-                received = await self._exchange(node, url, renewed, connect_s)
-        return received
-
-    async def _exchange(self, node: str, url: URL, authorization: str | None, connect_s: float | None) -> Received:
+    async def _exchange(self, request: Request, ends_s: float, shown: Credentials) -> Received:
+        authorization = shown.authorization
         if authorization is None or not authorization.startswith("Bearer "):
             raise FetchError(SourceState.UNAUTHORIZED, "the worker has no bearer token to show to kubelets")
+        request = replace(request, headers={**request.headers, "Authorization": authorization})
+        # A retry is for the last address; before, there is another one to ask.
+        return await self._http.exchange(request, ends_s=ends_s if request.connect_s is None else None)
+
+    def _request(self, node: str, url: URL) -> Request:
         access = self._access
-        request = Request(
+        return Request(
             method="GET",
             url=url,
             limit_bytes=SUMMARY_LIMIT_BYTES,
-            headers={"Accept": "application/json", "Accept-Encoding": "gzip", "Authorization": authorization},
+            headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
             tls=access.tls(),
             server_hostname=None if access.server_name is None else access.server_name.replace(NODE_NAME, node),
-            connect_s=connect_s,
         )
-        return await self._http.exchange(request)
 
     async def _locate(self, node: str) -> "_Located":
         path = object_path("/api/v1/nodes", node)

@@ -26,6 +26,7 @@ from devicemanager.worker.device_managers import DeviceManagers, Place, Snapshot
 from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
 from devicemanager.worker.single_flight import Pending, SharedReads
+from devicemanager.worker.slices import Slices
 from devicemanager.worker.workloads.reads import Name
 from devicemanager.worker.workloads.workload import Located
 
@@ -63,6 +64,7 @@ class Sources:
         kubelets: By node; begun with :meth:`begin_kubelet`.
         metrics: By the pod's namespace and name.
         snapshots: By node and manufacturer.
+        slices: For putting many answers together.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Sources:
         self._clock = clock
         self._faults = FaultLog()
         self._resources = AsyncExitStack()
+        self.slices = Slices(clock)
         self.kubelets: SharedReads[str, NodeRead] = SharedReads(
             self._read_kubelet, clock, max_age_s=ages.kubelet_s, keep_at_most=_KEPT_SUMMARIES
         )

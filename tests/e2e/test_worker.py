@@ -6,7 +6,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,9 +85,20 @@ async def started(
     tree: Path | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker as a process of its own, from another copy of the product where ``tree`` says where that is."""
+    kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", WORKER_TOKEN)
+    environment = {} if tree is None else {"PYTHONPATH": str(tree)}
+    own = [f"--kubeconfig={kubeconfig}", f"--api-group={group}", *flags]
+    async with running(folder, own, program, environment, tree) as worker:
+        yield worker
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, flags: Sequence[str], program: Sequence[str], environment: Mapping[str, str], cwd: Path | None
+) -> AsyncIterator[Worker]:
+    """A worker as a process of its own, with a serving certificate in a folder."""
     authority = Authority.create("serving CA")
     authority.serving([SERVER_NAME]).write(folder)
-    kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", WORKER_TOKEN)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *program,
@@ -95,12 +106,10 @@ async def started(
         "--bind-address=127.0.0.1",
         "--secure-port=0",
         f"--cert-dir={folder}",
-        f"--kubeconfig={kubeconfig}",
-        f"--api-group={group}",
         "--log-format=json",
         *flags,
-        env={"PATH": ""} if tree is None else {"PATH": "", "PYTHONPATH": str(tree)},
-        cwd=tree,
+        env={"PATH": "", **environment},
+        cwd=cwd,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

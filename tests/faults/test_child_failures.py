@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from devicemanager.model.accelerator import CollectorState, Reason, Sample
+from devicemanager.model.accelerator import CollectorState, Reason, RestartReason, Sample
 from devicemanager.node.status import BURST
 from tests.faults.conftest import Supervise
 
@@ -36,7 +36,7 @@ async def test_garbage_ends_the_process_and_keeps_the_cards_written(
         assert status.state is CollectorState.FAILED
         assert detail in str(status.detail)
         assert status.consecutive_failures == 2
-        assert status.restarts == 1
+        assert status.restarts == {RestartReason.FAILED: 1}
         for sample in run.store.samples:
             assert answering(sample) == [0, 1, 2]
 

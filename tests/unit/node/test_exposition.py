@@ -8,7 +8,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from devicemanager import __version__
-from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Reason, Sample
+from devicemanager.model.accelerator import (
+    Card,
+    CollectorState,
+    CollectorStatus,
+    Reading,
+    Reason,
+    RestartReason,
+    Sample,
+)
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.snapshot_store import SnapshotStore
 from tests import devices
@@ -164,11 +172,14 @@ def test_names_with_quotes_and_newlines_survive(
 
 def test_the_state_is_counted(exposition: Exposition, store: SnapshotStore, clock: FakeClock) -> None:
     publish(store, clock, READING)
-    store.update(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), consecutive_failures=4, restarts=2))
+    restarts = {RestartReason.UNRESPONSIVE: 2, RestartReason.MEMORY: 1}
+    store.update(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), "no answer", 4, restarts))
     found = series(exposition)
 
     assert found["devicemanager_collector_consecutive_failures"][0][1] == 4
-    assert found["devicemanager_collector_restarts_total"][0][1] == 2
+    counted = {labels["reason"]: value for labels, value in found["devicemanager_collector_restarts_total"]}
+    assert {reason: value for reason, value in counted.items() if value} == {"unresponsive": 2, "memory": 1}
+    assert counted.keys() == {reason.value for reason in RestartReason}  # from 0 on, so that rate() sees the first
     assert found["accelerator_memory_used_bytes"]  # the last sample is kept, and its age says how old it is
 
 

@@ -39,6 +39,8 @@ def test_defaults_are_a_promise() -> None:
         "simulated_scenario": None,
         "card_timeout": None,
         "open_timeout": 30.0,
+        "collector_memory_limit": 80 << 20,
+        "collector_descriptor_limit": 512,
         "node_name": None,
         "monitor_period": 15.0,
         "bind_address": None,
@@ -357,3 +359,32 @@ def test_effective_settings_are_spelled_as_in_a_file(tmp_path: Path) -> None:
     assert given["secure-port"] == "32443"
     assert "cert-dir" not in given
     assert "config" not in given
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("--collector-memory-limit=64Mi", 64 << 20),
+        ("--collector-memory-limit=1.5Gi", 1536 << 20),
+        ("--collector-memory-limit=67108864", 64 << 20),
+        ("--collector-memory-limit=0.1Ki", "must be a size such as 80Mi"),
+        ("--collector-memory-limit=64MB", "must be a size such as 80Mi"),
+        ("--collector-memory-limit=-1", "must be between 16Mi and 64Gi"),
+        ("--collector-memory-limit=64", "must be between 16Mi and 64Gi"),
+    ],
+)
+def test_sizes_are_quantities(flag: str, expected: int | str) -> None:
+    if isinstance(expected, int):
+        assert serve(flag).collector_memory_limit == expected
+        return
+    with pytest.raises(SettingsError) as refused:
+        serve(flag)
+    assert refused.value.problems == (f"{flag}: {expected}",)
+
+
+@pytest.mark.parametrize("count", ["63", "2000000", "many"])
+def test_a_limit_of_descriptors_is_a_sensible_number(count: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        serve(f"--collector-descriptor-limit={count}")
+    what = "must be a whole number" if count == "many" else "must be between 64 and 1048576"
+    assert refused.value.problems == (f"--collector-descriptor-limit={count}: {what}",)

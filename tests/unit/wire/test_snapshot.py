@@ -15,6 +15,7 @@ from devicemanager.model.accelerator import (
     CollectorStatus,
     Reading,
     Reason,
+    RestartReason,
     Sample,
     Snapshot,
 )
@@ -213,7 +214,7 @@ def test_the_operator_before_its_first_tick() -> None:
 
 def test_what_we_encode_is_what_we_parse() -> None:
     absent = Reading.unreadable(Card(1, "GPU-2", None, "0000:2b:00.0"), Reason.LOST, "code 15")
-    status = CollectorStatus(CollectorState.CRASHED, SINCE, "ended by SIGSEGV", 3, 2)
+    status = CollectorStatus(CollectorState.CRASHED, SINCE, "ended by SIGSEGV", 3, {RestartReason.CRASHED: 2})
     body = wire.encode(Snapshot("nvidia", 15, Sample(TAKEN, 0.0, 0.0, (reading(), absent)), status, "worker-1"))
     peer = wire.parse(body)
     assert (peer.state, peer.detail, peer.node_name) == (CollectorState.CRASHED, "ended by SIGSEGV", "worker-1")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import SettingsError
@@ -106,6 +107,79 @@ async def test_each_fault_of_the_kubelet_leads_to_the_fallback(
     assert not isinstance(sample.cpu_usage_nanocores, Reason)
     assert isinstance(sample.rootfs_used_mib, Reason)
     assert len(sample.accelerators) == 1
+
+
+PASSING = [
+    *(Fault(Trouble.ERROR, status=status) for status in (429, 500, 502, 503, 504)),
+    Fault(Trouble.RESET),
+    Fault(Trouble.HALF),
+]
+
+
+@pytest.mark.parametrize(
+    "fault", PASSING, ids=lambda fault: f"{fault.trouble.name} {fault.status}" if isinstance(fault, Fault) else ""
+)
+@pytest.mark.asyncio
+async def test_a_failure_of_a_moment_costs_no_answer(
+    side: Client, furnished: StandInCluster, device_manager: DeviceManagerPeer, fault: Fault
+) -> None:
+    async def failing_once(request: web.Request) -> web.StreamResponse:
+        device_manager.answer = device_manager.snapshot
+        return web.Response(status=fault.status)
+
+    await side.reader.read("team-a", "web")  # device managers are known from here on
+    device_manager.answer = failing_once
+    for target in ("instances.worker.gpustack.ai", "pods", "kubelet/node-a"):
+        furnished.faults.switch_on(target, fault, times=1)
+
+    outcome = await side.reader.read("team-a", "web")
+
+    assert states_of(outcome) == {"kubelet": "ok", "device-manager/nvidia": "ok"}
+    assert len(sample_of(outcome).accelerators) == 1
+
+
+@pytest.mark.parametrize(
+    "fault", PASSING, ids=lambda fault: f"{fault.trouble.name} {fault.status}" if isinstance(fault, Fault) else ""
+)
+@pytest.mark.asyncio
+async def test_a_failure_of_a_moment_costs_no_list(side: Client, furnished: StandInCluster, fault: Fault) -> None:
+    await side.reader.read("team-a", "web")  # device managers are known from here on
+    for target in ("instances.worker.gpustack.ai", "pods", "kubelet/node-a"):
+        furnished.faults.switch_on(target, fault, times=1)
+
+    outcome = await side.reader.list()
+
+    assert isinstance(outcome, ListOutcome)
+    assert (len(outcome.items), outcome.warnings) == (1, ())
+
+
+@pytest.mark.asyncio
+async def test_pods_that_cannot_be_read_cost_their_rows_and_say_so(
+    side: Client, furnished: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicemanager.worker.workloads.reads.BATCH", 1)
+    furnished.add_instance(InstanceSpec("team-b", "web", "node-a"))
+    await side.reader.read("team-a", "web")  # device managers are known from here on
+    furnished.faults.switch_on("pods", Fault(Trouble.ERROR, status=403), times=1)
+
+    outcome = await side.reader.list()
+
+    assert isinstance(outcome, ListOutcome)
+    assert [item.sample is None for item in outcome.items] == [True, False]
+    [(name, why)] = outcome.absences.items()
+    assert name == "team-a/web"
+    assert why.startswith("the pods of Instance team-a/web cannot be read: HTTP 403: ")
+    [warning] = outcome.warnings
+    assert warning.startswith("the pods of 1 Instances cannot be read: forbidden: HTTP 403: ")
+
+
+@pytest.mark.asyncio
+async def test_a_failure_of_a_moment_costs_no_fallback(side: Client, furnished: StandInCluster) -> None:
+    furnished.faults.switch_on("pods.metrics.k8s.io", Fault(Trouble.ERROR, status=500), times=1)
+    with furnished.faults.on("kubelet/node-a", Fault(Trouble.ERROR, status=403)):
+        outcome = await side.reader.read("team-a", "web")
+
+    assert states_of(outcome)["metrics.k8s.io"] == "ok"
 
 
 @pytest.mark.asyncio

@@ -14,7 +14,7 @@ from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import SourceState
-from devicemanager.worker import listing
+from devicemanager.worker import listing, pages
 from devicemanager.worker.outcomes import DeadlineExceeded, ListOutcome, ListResult, Unavailable
 from tests.timing import START
 from tests.unit.worker.conftest import card, snapshot_document
@@ -98,7 +98,7 @@ async def test_each_peer_is_asked_once(here: World) -> None:
         **{kubelet_path(f"node-{number}"): 1 for number in range(3)},
     }
     assert {len(script.asked) for script in here.device_managers.scripts.values()} == {1}
-    assert loop.time() == pytest.approx(0.04)
+    assert loop.time() == pytest.approx(0.06)
 
 
 async def test_one_namespace_asks_only_for_that(here: World) -> None:
@@ -155,7 +155,7 @@ async def test_a_node_that_does_not_answer_costs_its_rows_their_figures(here: Wo
             assert failed is (item.node_name == "node-1")
             assert len(item.sample.accelerators) == 1
     assert found.warnings == ("node node-1: kubelet: timeout, no complete answer within 4 s",)
-    assert loop.time() == pytest.approx(4.02)
+    assert loop.time() == pytest.approx(4.04)
 
 
 async def test_a_device_manager_that_fails_costs_its_cards(here: World) -> None:
@@ -227,6 +227,17 @@ async def test_time_that_runs_out_while_listing(here: World) -> None:
     here.cluster.scripts[PODS].takes_s = 1e6
 
     assert isinstance(await here.reader.list(deadline_s=1), DeadlineExceeded)
+
+
+async def test_a_list_that_is_cut_short_is_answered_and_says_so(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "LIST_LIMIT_ITEMS", 5)
+
+    found = listed(await here.reader.list())
+
+    assert len(found.items) == 5
+    assert found.warnings == ("not all Instances are listed: more than 5 objects",)
 
 
 async def test_an_object_that_cannot_be_read_costs_itself(here: World) -> None:

@@ -159,7 +159,7 @@ def event(kind: str, document: object) -> WatchEvent:
 
 
 async def followed(script: Script, seconds: float, installed: list[str]) -> FrontProxy:
-    front_proxy = FrontProxy(script, installed.append)
+    front_proxy = FrontProxy(script, installed.append, jitter=lambda: 0.5)
     try:
         async with asyncio.timeout(seconds):
             await front_proxy.follow()
