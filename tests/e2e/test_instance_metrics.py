@@ -109,13 +109,14 @@ async def test_whoever_the_device_manager_does_not_believe_is_told_so_and_gets_t
     unbelieved = [believed[0], *as_client(stranger, WORKER_CLIENT_NAME)[1:]]
     impostor = [*as_client(stranger, WORKER_CLIENT_NAME)[:1], *believed[1:]]
 
-    for flags, states in (
-        ([], {"unauthorized"}),
-        (believed, {"forbidden"}),
-        (unbelieved, {"unreachable"}),
-        (impostor, {"unreachable"}),
+    for flags, state, reason in (
+        ([], "unauthorized", "permission"),
+        (believed, "forbidden", "permission"),
+        (unbelieved, "unreachable", "not_reported"),
+        (impostor, "unreachable", "not_reported"),
     ):
         sample = await asked(kubeconfig, *flags)
-        assert source(sample)["state"] in states
-        assert "accelerators" not in sample
+        assert source(sample)["state"] == state
+        (card,) = sample["accelerators"]
+        assert set(card["absent"].values()) == {reason}
         assert sample["cpuUsageNanoCores"] > 0
