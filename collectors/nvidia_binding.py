@@ -37,6 +37,7 @@ _USED: Final = (
     "nvmlDeviceGetMemoryErrorCounter",
     "nvmlDeviceGetRemappedRows",
     "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetFieldValues",
 )
 
 
