@@ -5,8 +5,8 @@ cut off everything else that the operator serves there, so that is refused unles
 """
 
 import json
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.worker.workloads.workload import API_VERSION
@@ -16,16 +16,13 @@ _AUTOMANAGED: Final = "kube-aggregator.kubernetes.io/automanaged"
 _NOT_FOUND: Final = 404
 
 
-class Getter(Protocol):
-    """What the check needs of the API client."""
+async def check_registration(get: Callable[[str], Awaitable[bytes]], api_group: str, own: str) -> None:
+    """Refuse to serve what is registered to another backend.
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """One object. Raises FetchError."""
-        ...
-
-
-async def check_registration(api: Getter, api_group: str, own: str) -> None:
-    """Refuse to serve what is registered to another backend than our Service, ``namespace/name``.
+    Args:
+        get: Reads one object of the API server by its path.
+        api_group: The group that is to be served.
+        own: Our Service, ``namespace/name``.
 
     Raises:
         SettingsError: It is; both ways out are named.
@@ -33,7 +30,7 @@ async def check_registration(api: Getter, api_group: str, own: str) -> None:
         DocumentError: Its answer is no APIService.
     """
     try:
-        body = await api.get(f"{API_SERVICES}/{API_VERSION}.{api_group}")
+        body = await get(f"{API_SERVICES}/{API_VERSION}.{api_group}")
     except FetchError as error:
         if error.status == _NOT_FOUND:
             return

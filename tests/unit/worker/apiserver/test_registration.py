@@ -1,7 +1,6 @@
 """Who serves the group already, and what helps then."""
 
 import json
-from collections.abc import Mapping
 
 import pytest
 
@@ -17,7 +16,7 @@ class Cluster:
     def __init__(self, answer: object) -> None:
         self.answer = answer
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+    async def get(self, path: str) -> bytes:
         self.path = path
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -36,7 +35,7 @@ async def test_a_group_registered_to_our_service_or_to_none_is_served(group: str
         api_service(namespace="gpustack-system", name="devicemanager-worker"),
     ):
         cluster = Cluster(answer)
-        await check_registration(cluster, group, OWN)
+        await check_registration(cluster.get, group, OWN)
         assert cluster.path == f"/apis/apiregistration.k8s.io/v1/apiservices/v1.{group}"
 
 
@@ -44,7 +43,7 @@ async def test_a_group_registered_to_our_service_or_to_none_is_served(group: str
 @pytest.mark.parametrize("group", GROUPS)
 async def test_a_group_of_another_service_is_refused_with_both_remedies(group: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        await check_registration(Cluster(api_service(namespace="gpustack-system", name="operator")), group, OWN)
+        await check_registration(Cluster(api_service(namespace="gpustack-system", name="operator")).get, group, OWN)
     (problem,) = refused.value.problems
     assert f"v1.{group} is registered to service gpustack-system/operator" in problem
     assert "--api-group" in problem
@@ -54,7 +53,7 @@ async def test_a_group_of_another_service_is_refused_with_both_remedies(group: s
 @pytest.mark.asyncio
 async def test_a_cluster_that_cannot_be_asked_decides_nothing() -> None:
     with pytest.raises(FetchError):
-        await check_registration(Cluster(FetchError(SourceState.FORBIDDEN, "no", status=403)), GROUPS[0], OWN)
+        await check_registration(Cluster(FetchError(SourceState.FORBIDDEN, "no", status=403)).get, GROUPS[0], OWN)
 
 
 def test_a_definition_that_serves_the_version_would_take_it_back() -> None:
