@@ -119,10 +119,12 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
     try:
         # Scalars stay text, as flags and variables are: no node called 0123 becomes the number 83.
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - builds no objects
-    except (OSError, UnicodeDecodeError) as error:
-        return _unreadable(path, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+    except UnicodeDecodeError:
+        return _unreadable(path, "is no text in UTF-8")
+    except OSError as error:
+        return _unreadable(path, f"cannot be read: {error.strerror or error}")
     except yaml.YAMLError as error:
-        return _unreadable(path, f"is not YAML: {excerpt(str(error))}")
+        return _unreadable(path, f"is not YAML: {_yaml_problem(error)}")
     if not document:
         return found
     if not isinstance(document, dict):
@@ -138,6 +140,14 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
 
 def _unreadable(path: Path, why: str) -> _Collected:
     return _Collected(problems=[f"--config={path}: {why}"], unreadable=True)
+
+
+def _yaml_problem(error: Exception) -> str:
+    """What is wrong and where, as far as the parser says so."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if not problem:
+        return excerpt(str(error))
+    return excerpt(problem if mark is None else f"{problem} (line {mark.line + 1}, column {mark.column + 1})")
 
 
 def _suggestion(word: str, known: Iterable[str]) -> str:

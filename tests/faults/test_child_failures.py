@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from devicemanager.model.accelerator import CollectorState, Reason, RestartReason, Sample
-from devicemanager.node.status import BURST
+from devicemanager.node.line_allowance import BURST
 from tests.faults.conftest import Supervise
 
 MOMENT = "the collector says that a sample began before its process, or is still to begin"
@@ -217,6 +217,9 @@ async def test_cards_that_are_no_longer_counted_stay_listed_as_lost(supervise: S
         run.control.write_text("8")
         await run.store.until(lambda: answering(run.store.samples[-1]) == list(range(8)))
         assert len(run.store.samples[-1].readings) == 8
+        said = [(event["id"], event["reason"]) for event in run.events("device_unhealthy")]
+        assert said == [("GPU-6", "lost"), ("GPU-7", "lost")]
+        assert [event["id"] for event in run.events("device_healthy")] == ["GPU-6", "GPU-7"]
 
 
 @pytest.mark.asyncio

@@ -28,7 +28,8 @@ class Machine:
     def __init__(self, cards: int = 2) -> None:
         self.script = Script.healthy(cards)
         self.library = acme.Acme(lambda: self.script)
-        self.collector = LibraryCollector(acme.AcmeLibrary(self.library))
+        self.now_s = 0.0
+        self.collector = LibraryCollector(acme.AcmeLibrary(self.library), monotonic_s=lambda: self.now_s)
         self.collector.open()
 
     def tick(self, *, skip: int | None = None) -> list[Reading]:
@@ -192,12 +193,15 @@ class TestLostDevices:
         assert (figures(first), first["unhealthy"]) == (absent("lost"), "lost: GONE (-6)")
         assert second["unhealthy"] is None
 
-    @pytest.mark.parametrize("function", ["*", "uuid", "draw", "cracks"])
-    def test_lost_while_running_and_back(self, machine: Machine, function: str) -> None:
+    @pytest.mark.parametrize(
+        ("function", "ticks"),
+        [("*", 1), ("uuid", 1), ("draw", 1), pytest.param("cracks", 2, id="a check in its turn")],
+    )
+    def test_lost_while_running_and_back(self, machine: Machine, function: str, ticks: int) -> None:
         machine.tick()
         machine.script.fail(function, 1, GONE)
         machine.script.fail("free", 1, OK)
-        first, lost = machine.tick()
+        first, lost = machine.ticks(ticks)[-1]
         assert (first["unhealthy"], figures(lost)) == (None, absent("lost"))
         assert (who(lost), lost["unhealthy"]) == (("ACME-1", "Acme One", "000a:01:00.0"), "lost: GONE (-6)")
         assert machine.times("free", 1) == 1

@@ -5,12 +5,14 @@ import gzip
 import json
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
+from structlog.testing import capture_logs
 from typing_extensions import override
 from yarl import URL
 
@@ -302,6 +304,70 @@ async def test_a_second_401_is_the_answer(client: ClusterClient, source: FixedCr
 
     assert caught.value.state is SourceState.UNAUTHORIZED
     assert peer.asked == ["Bearer first", "Bearer second"]
+
+
+@pytest.mark.asyncio
+async def test_a_token_file_that_is_emptied_leaves_the_last_good_token_in_use_and_a_line_in_the_log(
+    peer: TokenPeer, start_peer: StartPeer, tmp_path: Path
+) -> None:
+    server = (await start_peer(peer.answer)).make_url("/")
+    token = tmp_path / "token"
+
+    class FromKubeconfig(Kubeconfig):
+        """The peer has no TLS, and a kubeconfig's token is only shown over TLS."""
+
+        @override
+        def load(self) -> Credentials:
+            return replace(super().load(), server=server, tls=None)
+
+    def renewed() -> None:
+        token.write_text("first")
+        (tmp_path / "kubeconfig").write_text(
+            "{clusters: [{name: c, cluster: {server: 'https://api.example'}}],"
+            " users: [{name: u, user: {tokenFile: token}}],"
+            " contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}"
+        )
+
+    await asyncio.to_thread(renewed)
+    async with ClusterClient(FromKubeconfig(str(tmp_path / "kubeconfig")), SystemClock()) as client:
+        peer.token = "nobody's"
+        await asyncio.to_thread(token.write_text, "")
+        with capture_logs() as logs, pytest.raises(FetchError) as caught:
+            await client.get("/api")
+        peer.token = "first"
+        await client.get("/api")
+
+    assert caught.value.state is SourceState.UNAUTHORIZED
+    assert peer.asked == ["Bearer first", "Bearer first"]
+    [line] = logs
+    assert line["event"] == "cluster_credentials_unreadable"
+    assert line["error"].endswith("token is empty")
+
+
+@pytest.mark.asyncio
+async def test_whoever_is_impersonated_is_named_in_every_request(start_peer: StartPeer) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = request.headers
+        seen.append((headers["Impersonate-User"], headers.getall("Impersonate-Group")))
+        return web.Response()
+
+    server = (await start_peer(answer)).make_url("/")
+    impersonation = (("Impersonate-User", "jane"), ("Impersonate-Group", "dev"), ("Impersonate-Group", "ops"))
+
+    class Impersonating(FixedCredentials):
+        @override
+        def load(self) -> Credentials:
+            return replace(super().load(), impersonation=impersonation)
+
+    async with ClusterClient(Impersonating(server), SystemClock()) as client:
+        await client.get("/api")
+        await client.post("/api", b"{}")
+        async with client.watch("/api", resource_version="1"):
+            pass
+
+    assert seen == [("jane", ["dev", "ops"])] * 3
 
 
 @pytest.mark.asyncio

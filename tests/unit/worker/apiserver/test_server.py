@@ -476,13 +476,26 @@ async def test_a_certificate_that_expires_on_an_open_connection_is_not_accepted(
     writer.close()
 
 
-async def test_a_name_that_is_not_allowed_is_refused_whatever_else_is_sent(server: Server) -> None:
-    server.api.tokens["good"] = {"username": "viewer"}
+async def test_a_name_that_is_not_allowed_is_refused_without_a_token(server: Server) -> None:
     impostor = server.front_proxy.client("kubelet")
-    for headers in ([("X-Remote-User", "admin")], [("Authorization", "Bearer good")], []):
+    for headers in ([("X-Remote-User", "admin")], []):
         answer = await server.request(subresource(server), headers, client=impostor)
         assert (answer.status, answer.json) == (401, status_of(server, 401, "Unauthorized", "Unauthorized"))
     assert server.api.posts == []
+
+
+async def test_a_name_that_is_not_allowed_leaves_a_token_its_say_and_identity_headers_none(server: Server) -> None:
+    server.reader.add(usage())
+    server.api.tokens["good"] = {"username": "viewer"}
+    impostor = server.front_proxy.client("kubelet")
+    claims = [("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")]
+
+    good = await server.request(subresource(server), [*claims, ("Authorization", "Bearer good")], client=impostor)
+    bad = await server.request(subresource(server), [*claims, ("Authorization", "Bearer bad")], client=impostor)
+
+    assert (good.status, bad.status) == (200, 401)
+    [asked] = server.api.specs(ACCESS_REVIEWS)
+    assert (asked["user"], asked["groups"]) == ("viewer", ["system:authenticated"])
 
 
 async def test_a_repeated_user_or_uid_is_refused_and_repeated_groups_are_not(server: Server) -> None:
