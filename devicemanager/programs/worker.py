@@ -5,7 +5,6 @@ starts in the background, and readiness says whether it works.
 """
 
 import asyncio
-import gc
 import itertools
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from devicemanager.rules import retries
 from devicemanager.serving import descriptors
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
+from devicemanager.serving.memory import collect_garbage_rarely
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
 from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.process import api_server_environment
@@ -81,7 +81,7 @@ async def run(settings: WorkerSettings) -> int:
         SettingsError: What the person running us must change.
     """
     log = structlog.get_logger().bind()
-    gc.freeze()  # what was imported stays: looking through it would take half of each full collection
+    collect_garbage_rarely()
     server = running(settings, SystemClock(), log)
     return await run_until_signal(server, delay_s=settings.shutdown_delay, log=log)
 
