@@ -114,7 +114,7 @@ async def test_outside_a_cluster_without_a_kubeconfig_it_says_what_is_missing(tm
 
 
 @pytest.mark.parametrize("away", ["refuses", "is silent"])
-async def test_while_the_api_server_is_away_the_worker_is_alive_and_becomes_ready_when_it_is_back(
+async def test_without_an_api_server_the_worker_is_live_and_becomes_ready_when_it_is_back(
     stand_in_cluster: StandInCluster, tmp_path: Path, away: str
 ) -> None:
     furnish(stand_in_cluster, GROUP)

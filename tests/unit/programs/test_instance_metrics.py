@@ -257,7 +257,7 @@ async def test_a_plugin_is_asked_once_also_where_no_worker_answers(
 
 
 @pytest.mark.asyncio
-async def test_who_may_not_ask_is_told_so_and_nothing_is_read(
+async def test_an_unauthorized_caller_is_told_so_and_nothing_is_read(
     stand_in_cluster: StandInCluster,
     settings: InstanceMetricsSettings,
     tmp_path: Path,
@@ -319,7 +319,7 @@ async def test_the_namespace_is_the_contexts_unless_a_flag_names_one(
 
 @pytest.mark.parametrize("name", ["Web", "../nodes", ""])
 @pytest.mark.asyncio
-async def test_a_name_that_is_none_is_not_sent(
+async def test_an_invalid_name_is_not_sent(
     stand_in_cluster: StandInCluster, settings: InstanceMetricsSettings, name: str
 ) -> None:
     assert await run(settings.model_copy(update={"name": name})) == 1
@@ -338,7 +338,7 @@ async def test_the_callers_time_is_over(
     assert "the kubelet did not answer" in capsys.readouterr().err
 
 
-def test_a_client_pair_needs_somebody_to_believe(tmp_path: Path) -> None:
+def test_a_client_pair_needs_a_ca_file(tmp_path: Path) -> None:
     settings = InstanceMetricsSettings(name="web", device_manager_client_cert_dir=tmp_path)
     assert [conflict.names for conflict in settings.conflicts()] == [
         ("device_manager_client_cert_dir", "device_manager_ca_file")

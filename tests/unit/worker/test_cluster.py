@@ -462,7 +462,7 @@ async def test_entering_without_credentials_says_what_to_change(tmp_path: Path) 
     ids=lambda value: value.trouble.name if isinstance(value, Fault) else "",
 )
 @pytest.mark.asyncio
-async def test_each_trouble_has_its_state(
+async def test_each_fault_has_its_state(
     cluster: ClusterClient, stand_in_cluster: StandInCluster, trouble: Fault, state: SourceState
 ) -> None:
     stand_in_cluster.add_instance(InstanceSpec("team-a", "web", "node-a"))
@@ -532,7 +532,7 @@ async def test_a_server_below_a_path_keeps_it(start_peer: StartPeer, clients: li
         "é",
     ],
 )
-def test_a_name_that_is_none_never_becomes_a_path(name: str) -> None:
+def test_an_invalid_name_never_becomes_a_path(name: str) -> None:
     with pytest.raises(FetchError) as caught:
         object_path("/api/v1/namespaces", name)
 

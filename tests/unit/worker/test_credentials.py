@@ -72,7 +72,7 @@ def test_another_ca_makes_another_context(account: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "\n", "two words", "eyJ.\x00", "é"])
-def test_a_token_that_is_none_is_refused_without_being_shown(account: Path, token: str) -> None:
+def test_an_invalid_token_is_refused_without_being_shown(account: Path, token: str) -> None:
     (account / "token").write_text(token)
 
     with pytest.raises(SettingsError, match="service account in") as caught:
@@ -90,7 +90,7 @@ def test_a_missing_file_is_named(account: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("port", [None, "", "http", "70000"])
-def test_a_port_that_is_none_is_named(account: Path, port: str | None) -> None:
+def test_an_invalid_port_is_named(account: Path, port: str | None) -> None:
     environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": port}
 
     with pytest.raises(SettingsError, match=f"KUBERNETES_SERVICE_PORT={port or ''} is no port"):
@@ -98,7 +98,7 @@ def test_a_port_that_is_none_is_named(account: Path, port: str | None) -> None:
 
 
 @pytest.mark.parametrize("ca", ["", "no certificate"])
-def test_a_ca_that_is_none_is_refused(account: Path, ca: str) -> None:
+def test_an_invalid_ca_is_refused(account: Path, ca: str) -> None:
     (account / "ca.crt").write_text(ca)
 
     with pytest.raises(SettingsError, match="service account in"):

@@ -47,7 +47,7 @@ def test_common_names() -> None:
 
 
 @pytest.mark.asyncio
-async def test_nobody_is_anonymous_and_an_empty_user_header_names_nobody() -> None:
+async def test_without_a_credential_or_with_an_empty_user_header_a_caller_is_anonymous() -> None:
     assert await identified() == ANONYMOUS
     assert await identified(("X-Remote-User", ""), shown=certificate(FRONT_PROXY)) == ANONYMOUS
 
@@ -147,7 +147,7 @@ async def test_tokens_that_no_token_looks_like_are_not_even_asked_about() -> Non
     assert api.posts == []
 
 
-def test_the_group_of_everybody_who_is_somebody() -> None:
+def test_authenticated_callers_get_the_group_system_authenticated() -> None:
     assert authenticated(User("u")).groups == ("system:authenticated",)
     for already in (
         User("u", groups=("system:authenticated",)),

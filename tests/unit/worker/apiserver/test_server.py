@@ -334,7 +334,7 @@ async def test_sources_that_are_down_or_late(server: Server) -> None:
     assert not late.all("Retry-After")
 
 
-async def test_a_fault_of_ours_is_one_callers_answer_and_tells_nothing(server: Server) -> None:
+async def test_an_internal_error_fails_one_request_and_hides_its_cause(server: Server) -> None:
     server.reader.error = RuntimeError("the password is swordfish")
     with capture_logs() as logged:
         for path in (subresource(server), metrics(server), metrics(server) + "?timeout=3s"):
@@ -434,10 +434,10 @@ async def test_headers_without_the_certificate_are_worth_nothing(server: Server)
 
 
 async def test_a_certificate_of_another_ca_fails_the_handshake(server: Server) -> None:
-    for stranger in (Authority.create("front proxy CA"), server.serving):
+    for authority in (Authority.create("front proxy CA"), server.serving):
         with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
             await server.request(
-                subresource(server), [("X-Remote-User", "admin")], client=stranger.client(FRONT_PROXY)
+                subresource(server), [("X-Remote-User", "admin")], client=authority.client(FRONT_PROXY)
             )
     assert server.api.posts == []
 
@@ -576,7 +576,9 @@ async def test_identity_headers_beside_a_token_are_ignored_without_the_certifica
     assert 'User "bot"' in answer.json["message"]
 
 
-async def test_before_the_front_proxy_is_known_nobody_is_believed_and_discovery_is_there(tmp_path: Path) -> None:
+async def test_before_the_front_proxy_is_known_no_identity_is_trusted_and_discovery_is_served(
+    tmp_path: Path,
+) -> None:
     async with running_server(tmp_path, trusted=False) as server:
         server.api.allows = lambda spec: "nonResourceAttributes" in spec
         assert (await server.request(server.prefix)).status == 200
@@ -876,7 +878,7 @@ async def test_documents_of_one_shape_refuse_other_shapes(server: Server) -> Non
 # The limit on reads under way.
 
 
-async def test_callers_who_cannot_be_checked_in_time_come_back(tmp_path: Path) -> None:
+async def test_too_many_callers_under_review_are_told_to_retry(tmp_path: Path) -> None:
     async with running_server(tmp_path, reviews=1) as server:
         server.api.hold = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
