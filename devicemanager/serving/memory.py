@@ -3,9 +3,9 @@
 glibc keeps freed memory between blocks in use: after a burst of TLS connections most of what they took, about
 60 KiB each, and the next burst fits badly into it.
 
-Python looks for cycles whenever 700 more objects were made than freed, and at every hundredth time through all there
-are. A list of 5,000 Instances is half a million objects without a cycle: looking through them stops the event loop
-for 0.2 s, several times in one list.
+Python looks for cycles whenever 700 more objects were made than freed, and at every hundredth time through all
+there are. A list of 5,000 Instances is half a million objects without a cycle: looking through them stops the event
+loop for 0.2 s, several times in one list.
 """
 
 import ctypes
@@ -13,7 +13,6 @@ import gc
 from collections.abc import Callable
 from functools import cache
 from typing import Final
-
 
 NEW_OBJECTS: Final = 10_000
 """Made and not freed before young cycles are looked for: a few MiB of garbage at most."""
