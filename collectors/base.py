@@ -15,14 +15,11 @@ from collectors.device import Device, DeviceLostError, VendorLibrary
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading
 from devicemanager.model.figures import FIGURES
-from devicemanager.model.reasons import Reason
+from devicemanager.model.reasons import NO_FAULT, Reason
 from devicemanager.rules import plausibility
 
 AMBIGUOUS_STRIKES: Final = 3
 """Ticks in a row for which a device must answer nothing but ambiguous codes before it counts as lost."""
-
-_NO_FAULT: Final = frozenset({Reason.UNSUPPORTED, Reason.PARTITIONED, Reason.REPORTED_ON_PRIMARY})
-"""Reasons for which a device in good health may have no figure at all."""
 
 _UNSUPPORTED: Final = {spec.name: Reason.UNSUPPORTED for spec in FIGURES if spec.share_of is None}
 """Figures for which the vendor's library has no call."""
@@ -157,7 +154,7 @@ class LibraryCollector:
                 raise self._possible_driver_error(code, f"card {device.index}: {asked}", reading)
             if fault is Fault.AMBIGUOUS:
                 ambiguous = code
-        faults = set(reading.figures.reasons) - _NO_FAULT
+        faults = set(reading.figures.reasons) - NO_FAULT
         if ambiguous is not None and faults == {Reason.TRANSIENT_DRIVER_ERROR}:
             return self._strike(device, reading.card, ambiguous)
         anonymous = reading.card == Card(device.index)

@@ -77,7 +77,7 @@ async def serve(settings: ServeSettings) -> int:
     running = serving(
         Server(listener, shutdown),
         parts,
-        startup={"how to look": say_how_to_look},
+        startup=[say_how_to_look],
         drain_s=settings.shutdown_timeout,
         log=log,
     )

@@ -57,13 +57,7 @@ class Probe:
     """One path (``livez``, ``readyz``) with its checks."""
 
     def __init__(self, name: str, checks: Sequence[Check], log: FilteringBoundLogger) -> None:
-        """Prepare.
-
-        Args:
-            name: As the path spells it, without the slash.
-            checks: In the order in which they are answered.
-            log: For changes of the result.
-        """
+        """Args: ``name`` is as the path spells it, without the slash."""
         self._name = name
         self._checks = tuple(checks)
         self._log = log

@@ -11,12 +11,7 @@ S = TypeVar("S", bound=Settings)
 
 
 def from_process(model: type[S], arguments: Sequence[str], rules: Rules = no_rules) -> S:
-    """A program's settings from its arguments, this process's environment, its file and the defaults.
-
-    Args:
-        model: The program's settings.
-        arguments: What follows the program's name on the command line.
-        rules: As for :func:`devicemanager.settings.loading.load`.
+    """A program's settings, loaded with this process's environment.
 
     Raises:
         SettingsError: With every problem found.

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import AfterValidator
 from typing_extensions import override
 
 from devicemanager.settings.flags import Conflict, FlagSpec, Settings
@@ -12,11 +11,12 @@ from devicemanager.settings.values import (
     Address,
     ExistingDirectory,
     Names,
+    Port,
     Seconds,
     between,
-    checked,
-    port_problem,
 )
+
+SecurePort = Annotated[Port, FlagSpec("TCP port to serve HTTPS on; 0 takes any free one.", "PORT")]
 
 
 class ServerSettings(Settings):
@@ -30,11 +30,7 @@ class ServerSettings(Settings):
             default="127.0.0.1, or 0.0.0.0 once clients are checked or anyone may read",
         ),
     ] = None
-    secure_port: Annotated[
-        int,
-        AfterValidator(checked(port_problem)),
-        FlagSpec("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
-    ] = DEFAULT_PORT
+    secure_port: SecurePort = DEFAULT_PORT
     cert_dir: Annotated[
         ExistingDirectory,
         FlagSpec(

@@ -70,8 +70,7 @@ def _address_problem(value: str | None) -> str | None:
     return None if value is None or is_address(value) else "must be an IP address"
 
 
-def port_problem(value: int) -> str | None:
-    """For a TCP port to listen on; 0 lets the system choose."""
+def _port_problem(value: int) -> str | None:
     return None if 0 <= value <= 65535 else PORT_PROBLEM
 
 
@@ -129,6 +128,7 @@ def count_between(least: int, most: int, shown: Callable[[int], str] = str) -> A
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Bytes = Annotated[int, BeforeValidator(_bytes)]
 Names = Annotated[tuple[str, ...], BeforeValidator(names)]
+Port = Annotated[int, AfterValidator(checked(_port_problem))]
 Address = Annotated[str | None, AfterValidator(checked(_address_problem))]
 ExistingFile = Annotated[Path | None, AfterValidator(checked(_file_problem))]
 ExistingDirectory = Annotated[Path | None, AfterValidator(checked(_directory_problem))]

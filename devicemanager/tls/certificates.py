@@ -58,13 +58,7 @@ class Authority:
 
     @classmethod
     def create(cls, name: str, *, now: datetime | None = None, days: int = AUTHORITY_DAYS) -> "Authority":
-        """A new authority, self-signed.
-
-        Args:
-            name: Its common name.
-            now: Beginning of its validity, aware; None is the present.
-            days: Length of its validity; negative for one that has ended.
-        """
+        """A new authority, self-signed, valid from ``now``; negative ``days`` make one that has ended."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             _builder(name, name, key, now, days)

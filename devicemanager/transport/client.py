@@ -25,6 +25,7 @@ from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
 from devicemanager.transport.messages import Received, Request
+from devicemanager.transport.retries import Retries
 
 CONNECTIONS: Final = 1024
 """To all peers of a client at once. Each carries one request, so hanging ones must leave some free."""
@@ -35,7 +36,10 @@ ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
 INTERIM_LIMIT: Final = 8
 """Interim (1xx) answers before the answer. We ask for none, so a proper peer sends one or two at most."""
 
-_AGE: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+_SECONDS: Final = re.compile(r"[0-9]+", re.ASCII)
+
+_MOST_S: Final = 2**31
+"""What stands for any greater number of seconds (RFC 9111, 1.2.2)."""
 
 
 class HttpClient:
@@ -44,11 +48,13 @@ class HttpClient:
     Args:
         clock: For the times of answers.
         connections: Open at once at most; further requests wait.
+        retries: How failed requests are sent again, where the caller allows it.
     """
 
-    def __init__(self, clock: Clock, *, connections: int = CONNECTIONS) -> None:
+    def __init__(self, clock: Clock, *, connections: int = CONNECTIONS, retries: Retries | None = None) -> None:
         self._clock = clock
         self._connections = connections
+        self._retries = retries or Retries(unconnected=False)
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
@@ -65,26 +71,35 @@ class HttpClient:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def exchange(self, request: Request) -> Received:
-        """Asks once, follows nothing, and reads the whole answer. To be called inside
+    async def exchange(self, request: Request, *, ends_s: float | None = None) -> Received:
+        """Asks, follows nothing, and reads the whole answer. To be called inside
         :func:`~devicemanager.transport.failures.within`.
+
+        Args:
+            request: What is asked.
+            ends_s: The deadline that ``within`` gives: a request that changes nothing is sent again until then,
+                where a failure may have passed. None asks once.
 
         Raises:
             FetchError: ``invalid`` for a redirect, a body over the limit or one that cannot be decoded.
         """
+        if ends_s is None:
+            return await self._exchange(request)
+        return await self._retries.answer(request, self._exchange, ends_s)
+
+    async def _exchange(self, request: Request) -> Received:
         async with self.response(request) as response:
-            received_at, received_monotonic_s = self._clock.now(), self._clock.monotonic()
+            received_monotonic_s = self._clock.monotonic()
             if 300 <= response.status < 400:
                 raise FetchError(SourceState.INVALID, "answered with a redirect", status=response.status)
             limit = request.limit_bytes if response.status < 400 else ERROR_BODY_LIMIT_BYTES
             return Received(
                 status=response.status,
                 body=await _read(response, limit),
-                content_type=response.content_type,
-                received_at=received_at,
                 received_monotonic_s=received_monotonic_s,
-                age_s=_age(response.headers.get("Age")),
+                age_s=_seconds(response.headers.get("Age")),
                 date=_date(response.headers.get("Date")),
+                retry_after_s=retry_after_s(response),
             )
 
     @asynccontextmanager
@@ -164,9 +179,21 @@ def _too_long(limit_bytes: int) -> FetchError:
     return FetchError(SourceState.INVALID, f"the body is longer than {limit_bytes} bytes")
 
 
-def _age(header: str | None) -> int | None:
+def retry_after_s(response: aiohttp.ClientResponse) -> int | None:
+    """Seconds of the ``Retry-After`` header, which may name a time instead; None where it says neither."""
+    header = response.headers.get("Retry-After")
+    until, sent = _date(header), _date(response.headers.get("Date"))
+    if until is None or sent is None:
+        return _seconds(header)
+    return max(0, int((until - sent).total_seconds()))
+
+
+def _seconds(header: str | None) -> int | None:
     text = (header or "").strip()
-    return int(text) if _AGE.fullmatch(text) else None
+    if not _SECONDS.fullmatch(text):
+        return None
+    digits = text.lstrip("0")
+    return min(int(digits or "0"), _MOST_S) if len(digits) <= len(str(_MOST_S)) else _MOST_S
 
 
 def _date(header: str | None) -> datetime | None:

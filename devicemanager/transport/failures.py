@@ -18,11 +18,16 @@ CERTIFICATE_REFUSED: Final = "certificate not accepted"
 
 
 @asynccontextmanager
-async def within(deadline_s: float) -> AsyncIterator[None]:
-    """Bounds the block in time and turns every foreign failure in it into a FetchError."""
+async def within(deadline_s: float) -> AsyncIterator[float]:
+    """Bounds the block in time and turns every foreign failure in it into a FetchError.
+
+    Yields:
+        When the time is over, by the loop's clock.
+    """
+    ends_s = asyncio.get_running_loop().time() + deadline_s
     try:
-        async with asyncio.timeout(deadline_s):
-            yield
+        async with asyncio.timeout_at(ends_s):
+            yield ends_s
     except TimeoutError as error:
         raise FetchError(SourceState.TIMEOUT, f"no complete answer within {deadline_s:.3g} s") from error
     except aiohttp.ClientConnectorCertificateError as error:

@@ -138,7 +138,7 @@ def parse(body: bytes) -> PeerSnapshot:
 
     Raises:
         DocumentError: The bytes are no snapshot at all: no JSON (NaN and Infinity are none), or no object with
-            ``groups``.
+            ``groups`` and a ``timestamp``.
         ExcessError: There are more bytes, groups, cards or slices than a snapshot may hold.
     """
     if len(body) > BODY_LIMIT_BYTES:
@@ -207,7 +207,7 @@ class _Collector(Document):
 
 
 class _Envelope(Document):
-    timestamp: TimeField = None
+    timestamp: TimeField
     period_seconds: FigureField = Reason.NOT_REPORTED
     groups: Annotated[tuple[_Group, ...], BeforeValidator(valid_items(_Group))]
     node_name: LineField = None

@@ -5,6 +5,7 @@ verified under a name given separately, because certificates name the device man
 """
 
 import ipaddress
+import math
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -69,18 +70,23 @@ class SnapshotRead:
     snapshot: PeerSnapshot
     received: Received
 
-    def reading(self, clock: Clock) -> SnapshotReading:
-        """The snapshot, with its age at this moment."""
-        return SnapshotReading(
-            self.snapshot,
-            freshness.age_s(
-                timestamp=self.snapshot.timestamp,
-                now=clock.now(),
-                held_s=clock.monotonic() - self.received.received_monotonic_s,
-                age_header_s=self.received.age_s,
-                date=self.received.date,
-            ),
+    def reading(self, clock: Clock, asked_at_s: float = math.inf) -> SnapshotReading:
+        """The snapshot, with its age at this moment.
+
+        Args:
+            clock: Gives this moment.
+            asked_at_s: When it was asked for, on the monotonic clock; a kept one may have come before. Where it is
+                not given, at this moment.
+        """
+        now_s, came_s = clock.monotonic(), self.received.received_monotonic_s
+        age_s = freshness.age_s(
+            timestamp=self.snapshot.timestamp,
+            now=clock.now(),
+            held_s=now_s - came_s,
+            age_header_s=self.received.age_s,
+            date=self.received.date,
         )
+        return SnapshotReading(self.snapshot, age_s, waited_s=max(0.0, now_s - max(came_s, asked_at_s)))
 
 
 class DeviceManagers:
@@ -137,10 +143,10 @@ class DeviceManagers:
             FetchError: No such pod is ready (``not_served``), or it cannot be asked, or its answer is not usable.
         """
         node, manufacturer = place
-        async with within(READ_DEADLINE_S):
+        async with within(READ_DEADLINE_S) as ends_s:
             device_manager = await self._located(node, manufacturer)
             try:
-                received = await self._http.exchange(self._request(device_manager))
+                received = await self._http.exchange(self._request(device_manager), ends_s=ends_s)
             except aiohttp.ClientConnectorError:
                 raise
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:

@@ -6,7 +6,7 @@ name given separately. Each kubelet is shown the worker's own token, as the API 
 
 import ipaddress
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -24,6 +24,7 @@ from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import nodes
 from devicemanager.worker.api_errors import fetch_error
 from devicemanager.worker.cluster import Cluster, is_name, object_path
+from devicemanager.worker.credentials import Credentials
 from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.kubelet import READ_DEADLINE_S, SUMMARY_LIMIT_BYTES, KubeletSource, NodeRead, decoded
 from devicemanager.worker.single_flight import SharedReads
@@ -40,13 +41,8 @@ _SUMMARY: Final = "/stats/summary"
 class Bearer(Protocol):
     """Source of the worker's bearer token."""
 
-    @property
-    def authorization(self) -> str | None:
-        """Value of the ``Authorization`` header now; None if the worker has another kind of credential."""
-        ...
-
-    async def renewed_authorization(self, refused: str) -> str | None:
-        """The value after reading the credentials again, which may be the one just refused."""
+    async def authorized(self, ask: Callable[[Credentials], Awaitable[Received]]) -> Received:
+        """The answer to a request that shows our credentials, asked again with new ones after a 401."""
         ...
 
 
@@ -98,9 +94,11 @@ class DirectKubelets(KubeletSource):
     @override
     async def read(self, node: str) -> NodeRead:
         try:
-            async with within(READ_DEADLINE_S):
+            async with within(READ_DEADLINE_S) as ends_s:
                 url = await self._urls.read(node, deadline_s=READ_DEADLINE_S)
-                received = await self._ask(node, url)
+                received = await self._bearer.authorized(
+                    lambda shown: self._exchange(node, url, shown.authorization, ends_s)
+                )
         except FetchError as error:
             if error.state in {SourceState.UNREACHABLE, SourceState.TIMEOUT}:
                 self._urls.forget(node)  # it may have come back under another address
@@ -109,16 +107,7 @@ class DirectKubelets(KubeletSource):
             raise fetch_error(received.status, received.body)
         return await decoded(received, self._decoding)
 
-    async def _ask(self, node: str, url: URL) -> Received:
-        shown = self._bearer.authorization
-        received = await self._exchange(node, url, shown)
-        if received.status == 401 and shown is not None:
-            renewed = await self._bearer.renewed_authorization(shown)
-            if renewed != shown:
-                received = await self._exchange(node, url, renewed)
-        return received
-
-    async def _exchange(self, node: str, url: URL, authorization: str | None) -> Received:
+    async def _exchange(self, node: str, url: URL, authorization: str | None, ends_s: float) -> Received:
         if authorization is None or not authorization.startswith("Bearer "):
             raise FetchError(SourceState.UNAUTHORIZED, "the worker has no bearer token to show to kubelets")
         access = self._access
@@ -130,7 +119,7 @@ class DirectKubelets(KubeletSource):
             tls=access.tls(),
             server_hostname=None if access.server_name is None else access.server_name.replace(NODE_NAME, node),
         )
-        return await self._http.exchange(request)
+        return await self._http.exchange(request, ends_s=ends_s)
 
     async def _locate(self, node: str) -> URL:
         path = object_path("/api/v1/nodes", node)

@@ -14,6 +14,7 @@ from devicemanager.errors import DocumentError
 from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.rules import freshness
 from devicemanager.rules import kubelet as rules
+from devicemanager.rules.kubelet import NodeCapacity
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received
 from devicemanager.wire import kubelet_summary
@@ -30,19 +31,32 @@ SUMMARY_LIMIT_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class NodeRead:
-    """One node's summary, and when it came."""
+    """One node's summary, and when it came.
+
+    Attributes:
+        cpu_nanocores: What the node has, in billionths of a core; None where the Node was not read.
+    """
 
     summary: Summary
     received: Received
+    cpu_nanocores: int | None = None
 
     def reading(self, pod: Pod, clock: Clock) -> PodReading | SourceFailure:
         """The figures of this pod now; a failure if the summary lacks it."""
-        stats = self.summary.pod(pod.namespace, pod.name, pod.kubelet_uid)
+        listed = (self.summary.pod(pod.namespace, pod.name, uid) for uid in pod.kubelet_uids)
+        stats = next(filter(None, listed), None)
         if stats is None:
             return SourceFailure(SourceState.UNKNOWN_POD, "the kubelet has no figures of this pod")
         usage = rules.pod_usage(
-            stats, node_time=self.summary.node_cpu_time, own=pod.container_names, states=pod.containers
+            stats,
+            node_time=self.summary.node_cpu_time,
+            answered_at=self.received.answered_at(clock),
+            capacity=NodeCapacity(self.cpu_nanocores, self.summary.node_memory_bytes),
+            own=pod.container_names,
+            states=pod.containers,
         )
+        if usage.is_stale:
+            return SourceFailure(SourceState.STALE, "the kubelet's figures of this pod are several minutes old")
         age_s = freshness.age_s(
             timestamp=usage.measured_at,
             now=clock.now(),

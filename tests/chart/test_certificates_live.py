@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN
 from devicemanager.errors import FetchError
 from devicemanager.programs import worker as program
 from devicemanager.settings.loading import load
@@ -37,6 +37,7 @@ from tests.chart.conftest import NAMESPACE, Document, Render
 from tests.chart.installed import Installed, the
 from tests.chart.signing import CLIENT, SERVER, signed
 from tests.chart.upgrades import let_time_pass, name, pem, upgrade
+from tests.cluster.stand_in import StandInCluster
 from tests.timing import until
 
 pytestmark = pytest.mark.asyncio

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.demo.fixtures import (
     AURORA,
     DEVICE_MANAGER_NAME,
@@ -23,6 +22,7 @@ from devicemanager.demo.fixtures import (
 )
 from devicemanager.demo.processes import Program
 from devicemanager.tls.certificates import Authority
+from tests.cluster.stand_in import StandInCluster
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
 

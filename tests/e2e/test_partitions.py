@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.demo.fixtures import (
     DEVICE_MANAGER_NAME,
     NAMESPACE,
@@ -25,6 +24,7 @@ from devicemanager.demo.fixtures import (
 from devicemanager.demo.processes import Program
 from devicemanager.model.allocation import Mode
 from devicemanager.tls.certificates import Authority
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.device_manager import DeviceManager, Document, Serve, cards
 
 SCENARIO: Final = """\

@@ -13,9 +13,9 @@ from aiohttp import web
 
 from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.objects import SYSTEM_NAMESPACE, Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import StandInCluster
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import Worker, started
-from tests.unit.apiserver.api_server import GROUPS
+from tests.unit.worker.apiserver.api_server import GROUPS
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, card, snapshot_document
 
 pytestmark = pytest.mark.asyncio

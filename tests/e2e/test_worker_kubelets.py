@@ -7,10 +7,11 @@ import pytest
 
 from devicemanager.demo.cluster.access import DISCOVERY, Rule, worker_rules
 from devicemanager.demo.cluster.objects import SYSTEM_NAMESPACE
-from devicemanager.demo.cluster.stand_in import WORKER_USER, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_USER
 from devicemanager.tls.certificates import self_signed
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import furnish, path, started
-from tests.unit.apiserver.api_server import GROUPS
+from tests.unit.worker.apiserver.api_server import GROUPS
 
 pytestmark = pytest.mark.asyncio
 
@@ -20,7 +21,7 @@ DIRECT = "--kubelet-mode=direct"
 @pytest.fixture(autouse=True)
 def furnished(stand_in_cluster: StandInCluster) -> None:
     furnish(stand_in_cluster, GROUPS[0])
-    stand_in_cluster.metrics_served = False
+    stand_in_cluster.remove_metrics_api()
     stand_in_cluster.access.rules[:] = [
         *DISCOVERY,
         *worker_rules(WORKER_USER, SYSTEM_NAMESPACE, direct_kubelets=True),

@@ -6,10 +6,7 @@ cut off everything else that the operator serves there, so that is refused unles
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
-
-from typing_extensions import override
 
 from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.worker.workloads.workload import API_VERSION
@@ -27,32 +24,8 @@ class Getter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A Service, as an APIService names it."""
-
-    namespace: str
-    name: str
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-def parse_service(text: str) -> Service:
-    """``namespace/name``.
-
-    Raises:
-        ValueError: It is not.
-    """
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise ValueError("must look like NAMESPACE/NAME")
-    return Service(namespace, name)
-
-
-async def check_registration(api: Getter, api_group: str, own: Service) -> None:
-    """Refuse to serve what is registered to another backend.
+async def check_registration(api: Getter, api_group: str, own: str) -> None:
+    """Refuse to serve what is registered to another backend than our Service, ``namespace/name``.
 
     Raises:
         SettingsError: It is; both ways out are named.
@@ -70,7 +43,7 @@ async def check_registration(api: Getter, api_group: str, own: Service) -> None:
         raise SettingsError([problem])
 
 
-def conflict(body: bytes, api_group: str, own: Service) -> str | None:
+def conflict(body: bytes, api_group: str, own: str) -> str | None:
     """Why serving is refused, as one sentence with the remedies; None if it is not. Pure.
 
     Raises:
@@ -87,7 +60,7 @@ def conflict(body: bytes, api_group: str, own: Service) -> str | None:
         raise DocumentError("an APIService is not JSON") from error
     match document:
         case {"spec": {"service": {"namespace": str(namespace), "name": str(service)}}}:
-            found = Service(namespace, service)
+            found = f"{namespace}/{service}"
             if found == own:
                 return None
             return f"APIService {name} is registered to service {found}, and not to {own}: {ways_out}"

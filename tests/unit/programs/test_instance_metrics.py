@@ -11,11 +11,12 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN
 from devicemanager.programs.instance_metrics import run
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
 from devicemanager.settings.output import Output
 from devicemanager.tls.certificates import Authority
+from tests.cluster.stand_in import StandInCluster
 
 WEB = InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")])
 SERVER_NAME = "worker.gpustack-system.svc"

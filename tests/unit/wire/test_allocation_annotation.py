@@ -26,19 +26,41 @@ def parse(document: object) -> Allocation:
 
 def test_the_three_forms_of_the_allocator() -> None:
     exclusive = {"main": {**devices(accelerator()), "deviceIDs": [f"h100:{CARD}:0000"]}}
-    assert parse(exclusive) == Allocation((AllocatedCard("nvidia", CARD, 0, Mode.EXCLUSIVE, "main"),))
+    assert parse(exclusive) == Allocation(
+        (AllocatedCard("nvidia", CARD, 0, Mode.EXCLUSIVE, "main", units=1_600_000),)
+    )
     sliced = {"main": devices(accelerator(mode=3, index=1, allocated=400_000))}
-    assert parse(sliced) == Allocation((AllocatedCard("nvidia", CARD, 1, Mode.SLICED, "main"),))
+    assert parse(sliced) == Allocation((AllocatedCard("nvidia", CARD, 1, Mode.SLICED, "main", units=400_000),))
     partitioned = accelerator(
         mode=4,
         index=2,
+        allocated=200_000,
         allocatedPhysicalProfile="1g.10gb",
         allocatedPhysicalPlacements=[{"start": 0, "length": 1}],
         allocatedPhysicalID=PARTITION,
     )
     assert parse({"main": devices(partitioned)}) == Allocation(
-        (AllocatedCard("nvidia", CARD, 2, Mode.PARTITIONED, "main", PARTITION),)
+        (AllocatedCard("nvidia", CARD, 2, Mode.PARTITIONED, "main", PARTITION, "1g.10gb", 200_000),)
     )
+
+
+@pytest.mark.parametrize("units", [0, -1, 1_600_001, 1.5, "400000", True, None, [], 2**70])
+def test_a_number_of_units_that_no_card_has_is_none(units: object) -> None:
+    (card,) = parse({"main": devices(accelerator(mode=3, allocated=units))}).cards
+    assert card.units is None
+
+
+@pytest.mark.parametrize(
+    ("profile", "read"), [("1g.10gb", "1g.10gb"), ("1g\n.10gb", "1g .10gb"), ("", None), (5, None), (None, None)]
+)
+def test_the_profile_of_a_partition_is_one_line(profile: object, read: str | None) -> None:
+    (card,) = parse({"main": devices(accelerator(mode=4, allocatedPhysicalProfile=profile))}).cards
+    assert card.profile == read
+
+
+def test_only_a_partition_has_a_profile() -> None:
+    (card,) = parse({"main": devices(accelerator(mode=3, allocatedPhysicalProfile="1g.10gb"))}).cards
+    assert card.profile is None
 
 
 @pytest.mark.parametrize("text", [None, "", "  \n", "null", "{}"])
@@ -95,7 +117,7 @@ def test_what_is_not_understood_is_a_problem_and_never_an_exception(text: str, p
 )
 def test_a_part_that_is_not_understood_costs_itself_only(container: object) -> None:
     found = parse({"bad": container, "main": devices(accelerator())})
-    assert found.cards == (AllocatedCard("nvidia", CARD, 0, Mode.EXCLUSIVE, "main"),)
+    assert found.cards == (AllocatedCard("nvidia", CARD, 0, Mode.EXCLUSIVE, "main", units=1_600_000),)
     assert "container 'bad'" in (found.problem or "")
 
 

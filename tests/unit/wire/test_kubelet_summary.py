@@ -238,11 +238,47 @@ def test_a_malformed_node_costs_the_pods_nothing(bad: object) -> None:
     assert list(found.pods) == [EXPECTED]
 
 
-@pytest.mark.parametrize("bad", ["garbage", 5, "0001-01-01T00:00:00Z"])
-def test_a_time_that_is_none_leaves_the_figure(bad: object) -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "garbage",
+        5,
+        "0001-01-01T00:00:00Z",
+        "1754-08-30T22:43:41.128654848Z",
+        "1970-01-01T00:00:00Z",
+        "1999-12-31T23:59:59Z",
+    ],
+)
+def test_a_value_whose_age_cannot_be_told_is_absent(bad: object) -> None:
     document = pod()
     document["cpu"]["time"] = bad
-    assert usage(document).cpu_nanocores == 7
+    found = usage(document)
+    assert found.cpu_nanocores is Reason.INVALID_DATA
+    assert found.memory_working_set_bytes == 9
+
+
+def test_a_value_without_a_time_is_absent() -> None:
+    document = pod()
+    del document["memory"]["time"]
+    assert usage(document).memory_working_set_bytes is Reason.INVALID_DATA
+
+
+@pytest.mark.parametrize(
+    ("memory", "bytes_"),
+    [
+        ({"availableBytes": 30, "workingSetBytes": 10}, 40),
+        ({"availableBytes": 30, "workingSetBytes": 0}, 30),
+        ({"availableBytes": 0, "workingSetBytes": 0}, None),
+        ({"workingSetBytes": 10}, None),
+        ({"availableBytes": 30}, None),
+        ({"availableBytes": -1, "workingSetBytes": 10}, None),
+        ({"availableBytes": "x", "workingSetBytes": 10}, None),
+        ("x", None),
+        (None, None),
+    ],
+)
+def test_what_memory_the_node_has(memory: object, bytes_: int | None) -> None:
+    assert summary(pod(), node={"memory": memory}).node_memory_bytes == bytes_
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"pods":null}', b'{"pods":{}}', b'{"node":null,"pods":[]}'])

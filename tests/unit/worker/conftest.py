@@ -16,10 +16,12 @@ from blockbuster import BlockBuster, blockbuster_ctx
 from typing_extensions import override
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
+from devicemanager.rules import retries
 from devicemanager.tls.certificates import Authority
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.credentials import Kubeconfig
+from tests.cluster.stand_in import StandInCluster
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 StartPeer = Callable[[Handler], Awaitable[TestServer]]
@@ -34,6 +36,12 @@ def blocking_calls_fail() -> Iterator[BlockBuster]:
         excluded_modules=["devicemanager.worker.credentials"],
     ) as blockbuster:
         yield blockbuster
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures that may have passed are tried again at once: that they wait is shown in virtual time."""
+    monkeypatch.setattr(retries, "FIRST_S", 0.002)
 
 
 class SkewedClock(SystemClock):

@@ -16,14 +16,15 @@ from aiohttp import web
 from typing_extensions import override
 
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.rules import retries
 from devicemanager.rules.freshness import is_stale
 from devicemanager.tls.certificates import Authority
 from devicemanager.worker import device_managers as device_managers_module
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.device_managers import DeviceManagers, describe
+from tests.cluster.stand_in import StandInCluster
 from tests.timing import until
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, Handler, SkewedClock, card, snapshot_document
 
@@ -188,7 +189,7 @@ async def forbidden(request: web.Request) -> web.StreamResponse:
     ],
 )
 @pytest.mark.asyncio
-async def test_a_bad_answer_is_asked_for_once(
+async def test_a_bad_answer_is_a_failure_and_asked_for_again_only_where_that_may_help(
     managers: DeviceManagers,
     device_manager: DeviceManagerPeer,
     monkeypatch: pytest.MonkeyPatch,
@@ -205,8 +206,10 @@ async def test_a_bad_answer_is_asked_for_once(
 
     assert caught.value.state is state
     assert "127.0.0.1" not in caught.value.message
-    # aiohttp itself asks again where a kept connection was closed under it before any answer.
-    assert len(device_manager.requests) == 1 or answer is hang_up
+    asked = len(device_manager.requests)
+    # A failure that may have passed in a moment is tried again; aiohttp itself does so too, where a kept connection
+    # was closed under it before any answer.
+    assert asked >= retries.ATTEMPTS if answer in {half, hang_up, broken} else asked == 1
 
 
 @pytest.mark.asyncio

@@ -2,31 +2,34 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from yarl import URL
 
 from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.access import DISCOVERY, worker_rules
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceState
 from devicemanager.tls.certificates import Authority, PemPair, self_signed
 from devicemanager.tls.material import TrustedCAs, client_context
+from devicemanager.transport.messages import Received
 from devicemanager.wire import pods
 from devicemanager.wire.nodes import AddressType, Node, NodeAddress
 from devicemanager.worker import direct_kubelets
 from devicemanager.worker.client import ReadOptions, connect
 from devicemanager.worker.cluster import ClusterClient
-from devicemanager.worker.credentials import Kubeconfig
+from devicemanager.worker.credentials import Credentials, Kubeconfig
 from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess, summary_url
 from devicemanager.worker.outcomes import Answer
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 
 NODE = "node-a"
 INTERNAL = (AddressType.INTERNAL_IP,)
@@ -218,10 +221,8 @@ async def test_without_a_token_no_kubelet_is_asked(
     cluster: ClusterClient, furnished: StandInCluster, shown: str | None
 ) -> None:
     class Nobody:
-        authorization = shown
-
-        async def renewed_authorization(self, refused: str) -> str | None:
-            raise AssertionError(refused)
+        async def authorized(self, ask: Callable[[Credentials], Awaitable[Received]]) -> Received:
+            return await ask(Credentials(URL("https://api.example"), shown, tls=None))
 
     async with (
         furnished.kubelet(NODE),

@@ -11,6 +11,7 @@ import pytest_asyncio
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec, kubernetes_time
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Reason
+from devicemanager.model.figures import Figures
 from devicemanager.model.usage import SourceState, UsageSample
 from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome, Unavailable
 from tests.timing import START
@@ -317,17 +318,25 @@ async def test_everything_silent_ends_within_five_seconds_of_the_pod(here: World
 
 
 @pytest.mark.parametrize(
-    ("failure", "state"),
-    [(TIMEOUT, "timeout"), (BROKEN, "unreachable"), (FetchError(SourceState.INVALID, "HTML"), "invalid")],
+    ("failure", "state", "reason"),
+    [
+        (TIMEOUT, "timeout", Reason.TIMEOUT),
+        (BROKEN, "unreachable", Reason.NOT_REPORTED),
+        (FetchError(SourceState.INVALID, "HTML"), "invalid", Reason.INVALID_DATA),
+    ],
     ids=["timeout", "500", "invalid"],
 )
-async def test_a_failing_device_manager_costs_its_own_cards(here: World, failure: FetchError, state: str) -> None:
+async def test_a_failing_device_manager_costs_its_own_cards_their_figures(
+    here: World, failure: FetchError, state: str, reason: Reason
+) -> None:
     here.device_managers.on(("node-a", "nvidia"), failure)
 
     outcome = await here.reader.read("team-a", "web")
 
     sample = sample_of(outcome)
-    assert [entry.id for entry in sample.accelerators] == ["GPU-2"]
+    assert [entry.id for entry in sample.accelerators if entry.figures.measured] == ["GPU-2"]
+    (lost,) = [entry for entry in sample.accelerators if entry.manufacturer == "nvidia"]
+    assert lost.figures == Figures(reason)
     assert not isinstance(sample.cpu_usage_nanocores, Reason)
     assert states_of(outcome) == {"kubelet": "ok", "device-manager/amd": "ok", "device-manager/nvidia": state}
 

@@ -13,8 +13,9 @@ from aiohttp import web
 
 from devicemanager.demo.cluster.access import Rule, User
 from devicemanager.demo.cluster.aggregator import proxied_headers
-from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN
 from devicemanager.tls.certificates import Authority
+from tests.cluster.stand_in import StandInCluster
 
 GROUP = "metrics.example.org"
 SERVER_NAME = "worker.gpustack-system.svc"

@@ -9,7 +9,7 @@ from devicemanager.worker.apiserver.attributes import parse_attributes
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.single_flight import Statistics
 from devicemanager.worker.workloads.instance.workload import INSTANCE
-from tests.unit.apiserver.api_server import NOW, usage
+from tests.unit.worker.apiserver.api_server import NOW, usage
 
 RESOURCES = [INSTANCE.resource]
 

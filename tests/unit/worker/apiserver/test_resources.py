@@ -19,7 +19,7 @@ from devicemanager.worker.apiserver.status import StatusError
 from devicemanager.worker.outcomes import DeadlineExceeded, Unavailable
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from tests.timing import FakeClock, until
-from tests.unit.apiserver.api_server import GROUPS, MadeUpReader, usage
+from tests.unit.worker.apiserver.api_server import GROUPS, MadeUpReader, usage
 
 pytestmark = pytest.mark.asyncio
 

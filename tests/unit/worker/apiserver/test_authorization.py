@@ -11,7 +11,7 @@ from devicemanager.worker.apiserver.authorization import Authorizer, Decision, R
 from devicemanager.worker.apiserver.identity import ANONYMOUS, User
 from devicemanager.worker.apiserver.reviews import ReviewCache
 from tests.timing import FakeClock
-from tests.unit.apiserver.api_server import MadeUpApi
+from tests.unit.worker.apiserver.api_server import MadeUpApi
 
 pytestmark = pytest.mark.asyncio
 

@@ -7,8 +7,9 @@ import pytest
 
 from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN
 from devicemanager.tls.certificates import self_signed
+from tests.cluster.stand_in import StandInCluster
 
 pytestmark = pytest.mark.asyncio
 

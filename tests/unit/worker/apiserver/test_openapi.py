@@ -18,7 +18,7 @@ from devicemanager.worker.apiserver.negotiation import Form
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.rendering import Continuation, Renderer
 from devicemanager.worker.workloads.instance.workload import INSTANCE
-from tests.unit.apiserver.api_server import GROUPS, NOW, card, usage
+from tests.unit.worker.apiserver.api_server import GROUPS, NOW, card, usage
 
 OF_GROUP = {"worker.gpustack.ai": "ai.gpustack.worker.v1", "metrics.example.org": "org.example.metrics.v1"}
 

@@ -1,4 +1,4 @@
-"""Whose the group is, and the two ways out."""
+"""Who serves the group already, and what helps then."""
 
 import json
 from collections.abc import Mapping
@@ -7,10 +7,10 @@ import pytest
 
 from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.model.usage import SourceState
-from devicemanager.worker.apiserver.registration import Service, check_registration, conflict, parse_service
-from tests.unit.apiserver.api_server import GROUPS
+from devicemanager.worker.apiserver.registration import check_registration, conflict
+from tests.unit.worker.apiserver.api_server import GROUPS
 
-OWN = Service("gpustack-system", "devicemanager-worker")
+OWN = "gpustack-system/devicemanager-worker"
 
 
 class Cluster:
@@ -33,7 +33,7 @@ def api_service(**service: str) -> dict[str, object]:
 async def test_ours_and_nobodys_are_fine(group: str) -> None:
     for answer in (
         FetchError(SourceState.NOT_SERVED, "not found", status=404),
-        api_service(namespace=OWN.namespace, name=OWN.name),
+        api_service(namespace="gpustack-system", name="devicemanager-worker"),
     ):
         cluster = Cluster(answer)
         await check_registration(cluster, group, OWN)
@@ -72,11 +72,3 @@ def test_a_definition_that_serves_the_version_would_take_it_back() -> None:
 def test_what_is_no_api_service(body: bytes) -> None:
     with pytest.raises(DocumentError):
         conflict(body, GROUPS[0], OWN)
-
-
-def test_services_as_people_write_them() -> None:
-    assert parse_service("a/b") == Service("a", "b")
-    assert str(Service("a", "b")) == "a/b"
-    for text in ("", "a", "a/", "/b", "a/b/c"):
-        with pytest.raises(ValueError, match="NAMESPACE/NAME"):
-            parse_service(text)

@@ -10,7 +10,7 @@ import pytest
 import structlog.testing
 from typing_extensions import override
 
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.tls.certificates import Authority
@@ -21,6 +21,7 @@ from devicemanager.worker.apiserver.request_header import parse_trust
 from devicemanager.worker.cluster import Cluster, ClusterClient
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.watch_stream import WatchEvent
+from tests.cluster.stand_in import StandInCluster
 from tests.timing import FakeClock, until
 
 CA = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
@@ -158,7 +159,7 @@ def event(kind: str, document: object) -> WatchEvent:
 
 
 async def followed(script: Script, seconds: float, installed: list[str]) -> FrontProxy:
-    front_proxy = FrontProxy(script, installed.append)
+    front_proxy = FrontProxy(script, installed.append, jitter=lambda: 0.5)
     try:
         async with asyncio.timeout(seconds):
             await front_proxy.follow()

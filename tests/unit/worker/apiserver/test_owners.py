@@ -14,7 +14,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.worker.api_errors import fetch_error
 from devicemanager.worker.apiserver.owners import LOOKUPS
 from tests.timing import until
-from tests.unit.apiserver.api_server import GROUPS, Received, Server, running_server
+from tests.unit.worker.apiserver.api_server import GROUPS, Received, Server, running_server
 
 pytestmark = pytest.mark.asyncio
 

@@ -8,7 +8,7 @@ import pytest
 from devicemanager.worker.apiserver.negotiation import Form, IncludeObject, Shape
 from devicemanager.worker.apiserver.rendering import Continuation, Renderer
 from devicemanager.worker.workloads.instance.workload import INSTANCE
-from tests.unit.apiserver.api_server import GROUPS, NOW, card, usage
+from tests.unit.worker.apiserver.api_server import GROUPS, NOW, card, usage
 
 ONE = usage(cards=[card()], labels={"b": "2", "a": "1"})
 END = Continuation()
@@ -77,4 +77,4 @@ def test_what_comes_with_a_row(renderer: Renderer) -> None:
 def test_an_empty_table_has_columns_and_no_rows(renderer: Renderer) -> None:
     table = json.loads(renderer.many([], Form(Shape.TABLE, version="v1beta1"), NOW, END))
     assert (table["kind"], table["apiVersion"], table["rows"]) == ("Table", "meta.k8s.io/v1beta1", [])
-    assert [column["format"] for column in table["columnDefinitions"]] == ["name", *[""] * 14]
+    assert [column["format"] for column in table["columnDefinitions"]] == ["name", *[""] * 17]

@@ -10,7 +10,7 @@ from devicemanager.worker.apiserver.identity import ANONYMOUS, User, authenticat
 from devicemanager.worker.apiserver.request_header import FrontProxyTrust
 from devicemanager.worker.apiserver.reviews import TOKEN_REVIEWS, ReviewCache
 from tests.timing import FakeClock
-from tests.unit.apiserver.api_server import FRONT_PROXY, MadeUpApi
+from tests.unit.worker.apiserver.api_server import FRONT_PROXY, MadeUpApi
 
 TRUST = FrontProxyTrust(
     ca_pem="pem",

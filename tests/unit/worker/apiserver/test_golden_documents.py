@@ -14,7 +14,7 @@ from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.negotiation import Discovery
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.workloads.instance.workload import INSTANCE
-from tests.unit.apiserver.api_server import GROUPS, NOW
+from tests.unit.worker.apiserver.api_server import GROUPS, NOW
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -6,18 +6,19 @@ Errors are plain text, as a real kubelet's. The figures come from :mod:`devicema
 import ssl
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from aiohttp import web
 
 from devicemanager.demo.cluster.access import Attributes, InvalidTokenError
-from devicemanager.demo.cluster.faults import Trouble, deliver
-from devicemanager.demo.cluster.objects import node_addresses
-from devicemanager.demo.cluster.request_log import Request
 from devicemanager.demo.cluster.responses import failure
 from devicemanager.demo.cluster.selectors import JsonObject
-from devicemanager.demo.cluster.state import ClusterState
 from devicemanager.tls.certificates import PemPair
+from tests.cluster.faults import Trouble, deliver
+from tests.cluster.request_log import Request
+
+if TYPE_CHECKING:
+    from tests.cluster.stand_in import StandInCluster
 
 SUMMARY: Final = "/stats/summary"
 
@@ -30,7 +31,7 @@ class KubeletServer:
         port: Where it listens; only after the start.
     """
 
-    def __init__(self, cluster: ClusterState, node: str, host: str, pair: PemPair, folder: Path) -> None:
+    def __init__(self, cluster: "StandInCluster", node: str, host: str, pair: PemPair, folder: Path) -> None:
         """Nothing runs yet.
 
         Args:
@@ -66,7 +67,10 @@ class KubeletServer:
             await self._runner.cleanup()
 
     def _register(self, node: JsonObject) -> None:
-        node["status"]["addresses"] = node_addresses(self.node, self._host)
+        node["status"]["addresses"] = [
+            {"type": "InternalIP", "address": self._host},
+            {"type": "Hostname", "address": self.node},
+        ]
         node["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self.port}}
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
@@ -89,7 +93,9 @@ class KubeletServer:
                 return failure(fault.status, f"the stand-in kubelet was told to answer {fault.status}")
         if request.path != SUMMARY:
             return web.Response(status=404, text="404 page not found\n")
-        return await deliver(request, cluster.kubelets.summary(self.node, cluster.clock.now(), faults), faults)
+        with cluster.kubelets.meeting(faults):
+            answer = cluster.kubelets.summary(self.node, cluster.clock.now())
+        return await deliver(request, answer, faults)
 
 
 def _subresource(path: str) -> str:

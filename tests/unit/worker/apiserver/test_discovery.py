@@ -8,7 +8,7 @@ import pytest
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.negotiation import Discovery
 from devicemanager.worker.workloads.instance.workload import INSTANCE
-from tests.unit.apiserver.api_server import GROUPS
+from tests.unit.worker.apiserver.api_server import GROUPS
 
 RESOURCES = [INSTANCE.resource]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.unit.apiserver.api_server import GROUPS, Server, running_server
+from tests.unit.worker.apiserver.api_server import GROUPS, Server, running_server
 
 
 @pytest_asyncio.fixture(params=GROUPS)

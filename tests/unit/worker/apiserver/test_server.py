@@ -15,6 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from structlog.testing import capture_logs
 
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceReport, SourceState
@@ -24,7 +25,7 @@ from devicemanager.tls.material import TrustedCAs
 from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from devicemanager.worker.outcomes import DeadlineExceeded, Unavailable
 from tests.timing import until
-from tests.unit.apiserver.api_server import (
+from tests.unit.worker.apiserver.api_server import (
     FRONT_PROXY,
     NOW,
     SERVER_NAME,
@@ -335,11 +336,13 @@ async def test_sources_that_are_down_or_late(server: Server) -> None:
 
 async def test_a_fault_of_ours_is_one_callers_answer_and_tells_nothing(server: Server) -> None:
     server.reader.error = RuntimeError("the password is swordfish")
-    for path in (subresource(server), metrics(server), metrics(server) + "?timeout=3s"):
-        broken = await server.proxied(path)
-        assert (broken.status, broken.json["reason"]) == (500, "InternalError")
-        assert b"swordfish" not in broken.body
-    answer = await server.proxied(subresource(server) + "?timeout=3s")
+    with capture_logs() as logged:
+        for path in (subresource(server), metrics(server), metrics(server) + "?timeout=3s"):
+            broken = await server.proxied(path)
+            assert (broken.status, broken.json["reason"]) == (500, "InternalError")
+            assert b"swordfish" not in broken.body
+        answer = await server.proxied(subresource(server) + "?timeout=3s")
+    assert "request_failed" in {line["event"] for line in logged}
     message = "the request failed for a reason of our own"
     assert answer.json == status_of(
         server,

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import SourceReport, SourceState
 from devicemanager.worker.apiserver.warning_headers import LIMIT, bounded, of_usage, warning_header
-from tests.unit.apiserver.api_server import usage
+from tests.unit.worker.apiserver.api_server import card, usage
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,12 @@ def test_of_an_answer() -> None:
     sources = [SourceReport("kubelet", SourceState.OK, 1), SourceReport("device-manager/amd", SourceState.STALE)]
     assert of_usage(usage(sources=sources)) == ["device-manager/amd: stale"]
     assert of_usage(replace(usage(), sample=None)) == []
+
+
+def test_of_accelerators_that_are_not_healthy() -> None:
+    ill = replace(card(2, unhealthy=True), unhealthy_reason="double-bit ECC error")
+    cards = [card(1), ill, card(3, unhealthy=True), card(4, unhealthy=Reason.STALE)]
+    assert of_usage(usage(cards=cards)) == [
+        "accelerator GPU-2: unhealthy (double-bit ECC error)",
+        "accelerator GPU-3: unhealthy",
+    ]
