@@ -160,7 +160,7 @@ def _validate(
 ) -> tuple[S | None, Sequence[str]]:
     """The settings and the problems. Rules between settings are tried also where single settings are invalid.
 
-    For that the invalid ones fall back to their defaults, and rules that concern them stay silent. None tries none:
+    For that the invalid ones fall back to their defaults, and rules about them do not count. None tries none:
     a file that could not be read may hold what a rule would miss.
     """
     values = {name: item.value for name, item in given.items()}

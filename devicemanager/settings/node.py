@@ -29,7 +29,7 @@ from devicemanager.settings.values import (
 
 
 class CollectingSettings(Settings):
-    """Whose accelerators are read, and how patiently."""
+    """Whose accelerators are read, and with which deadlines."""
 
     manufacturer: Annotated[
         str,
@@ -126,7 +126,7 @@ class ServeSettings(CollectingSettings, ServerSettings, LogSettings):
         FlagSpec(
             "Common or alternative names that a client certificate must carry one of; may be repeated.",
             "NAME,...",
-            default="any name that the client CA vouches for",
+            default="any name, if the client CA signed it",
         ),
     ] = ()
     allow_anonymous: Annotated[bool, FlagSpec("Let anyone who can reach the port read the snapshot.")] = False

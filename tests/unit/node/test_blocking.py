@@ -91,7 +91,7 @@ async def test_no_thread_to_be_had_is_an_error_like_others(monkeypatch: pytest.M
     assert await calls.run(lambda: 7, DEADLINE_S) == 7
 
 
-def test_a_call_that_ends_after_its_loop_disturbs_nobody(gate: threading.Event) -> None:
+def test_a_call_that_ends_after_its_loop_has_no_effect(gate: threading.Event) -> None:
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
             await BlockingCalls("a file that hangs").run(gate.wait, 0.01)

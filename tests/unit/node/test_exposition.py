@@ -242,7 +242,7 @@ def test_times_of_the_sample(exposition: Exposition, store: SnapshotStore, clock
     assert found["devicemanager_sample_age_seconds"] == [({"manufacturer": "nvidia"}, 2.25)]
 
 
-def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
+def test_the_age_is_current_while_the_rest_is_rendered_once_per_snapshot(
     exposition: Exposition, store: SnapshotStore, clock: FakeClock
 ) -> None:
     publish(store, clock, READING)

@@ -14,7 +14,7 @@ from devicemanager.serving.listener import Listener
 from devicemanager.settings.flags import Settings
 from devicemanager.settings.loading import load
 from devicemanager.settings.node import DetectSettings, MonitorSettings, SnapshotSettings
-from tests.tls_peers import Logged, authority, cas, on_both_loops, server_identity
+from tests.tls_peers import Logged, authority, cas, on_both_loops, running, server_identity
 
 SIMULATED = "--manufacturer=simulated"
 
@@ -124,7 +124,7 @@ class Served:
 
     async def read(self, *flags: str, path: str = "", scheme: str = "https://") -> int:
         """The exit code of the program, told to read this server."""
-        async with self.listener.running():
+        async with running(self.listener):
             url = f"{scheme}127.0.0.1:{self.listener.addresses[0][1]}{path}"
             settings: Settings = load(SnapshotSettings, [url, *flags], {})
             assert isinstance(settings, SnapshotSettings)

@@ -273,7 +273,7 @@ def test_a_problem_with_a_file_names_the_flag_that_gave_it(tmp_path: Path) -> No
     ]
 
 
-def test_a_rule_stays_silent_when_a_setting_it_concerns_is_invalid_itself() -> None:
+def test_a_rule_is_not_reported_when_one_of_its_settings_is_invalid() -> None:
     assert problems(ServeSettings, ["--bind-address=0.0.0.0", "--client-ca-file=/nowhere"]) == (
         "--client-ca-file=/nowhere: no such file",
     )
