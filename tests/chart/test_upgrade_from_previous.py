@@ -4,7 +4,7 @@ Every write that helm sends is one moment. tests/chart/test_upgrade_live.py runs
 """
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,11 @@ def test_no_moment_of_an_upgrade_or_a_rollback_cuts_a_reader_off(
         release.install(previous_chart)
         before = release.objects
         needed = {str(right.rule) for right in rights(before)}
-        steps = (lambda: release.upgrade(CHART), lambda: release.roll_back(1), lambda: release.upgrade(CHART))
+        steps: Sequence[Callable[[], None]] = (
+            lambda: release.upgrade(CHART),
+            lambda: release.roll_back(1),
+            lambda: release.upgrade(CHART),
+        )
         for step in steps:
             cluster.moments.clear()
             step()

@@ -66,8 +66,8 @@ class Program:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
         )
-        self.reading = asyncio.create_task(self._read(self.process))
-        await until(lambda: self.logged("server_listening") or self.reading.done())
+        self.reading = reading = asyncio.create_task(self._read(self.process))
+        await until(lambda: self.logged("server_listening") or reading.done())
         assert self.logged("server_listening"), self.lines
 
     async def end(self) -> None:
