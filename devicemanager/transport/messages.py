@@ -20,7 +20,8 @@ class Request:
         limit_bytes: Of the decoded body of a good answer.
         tls: The context to verify with; None for plain HTTP.
         server_hostname: The name to verify, where it is not the host of the URL.
-        proxy: Only ever from a kubeconfig; the environment is never asked.
+        connect_s: For the connection and its handshake; None for as long as the whole may take.
+        proxy: To go through; the environment is never asked here.
         backend: Who answers, of several behind one address: their failures are counted apart.
         passing: Statuses after which the same request may get another answer in a moment.
     """
@@ -33,6 +34,7 @@ class Request:
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
     proxy: URL | None = None
+    connect_s: float | None = None
     backend: str = ""
     passing: Collection[int] = retries.STATUSES
 
@@ -47,6 +49,7 @@ class Received:
         age_s: The ``Age`` header; None where it is missing or no whole number of seconds.
         date: The sender's clock, from the ``Date`` header; None where it is missing or malformed.
         retry_after_s: The ``Retry-After`` header; None where it is missing or malformed.
+        content_type: Without its parameters, in lower case.
     """
 
     status: int
@@ -55,6 +58,7 @@ class Received:
     age_s: int | None = None
     date: datetime | None = None
     retry_after_s: int | None = None
+    content_type: str = ""
 
     def answered_at(self, clock: Clock) -> datetime:
         """The sender's wall clock when it answered; our own where it does not say."""

@@ -103,7 +103,10 @@ def test_the_first_lines_are_kept_and_the_later_ones_dropped(pipe: Pipe) -> None
     assert pipe.recovered.wait(DEADLINE_S)
     kept = pipe.lines()
 
-    assert [int(line) for line in kept[:-1]] == list(range(len(kept) - 1))
+    numbers = [int(line) for line in kept[:-1]]
+    first = BOUND_BYTES // 1024
+    assert numbers[:first] == list(range(first))
+    assert numbers == sorted(set(numbers))  # what the writer took meanwhile made room for a later one
     assert kept[-1] == b"dropped some\n"
     assert len(kept) - 1 + pipe.queue.dropped == 4000
 

@@ -31,7 +31,7 @@ def api_service(**service: str) -> dict[str, object]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("group", GROUPS)
-async def test_ours_and_nobodys_are_fine(group: str) -> None:
+async def test_a_group_registered_to_our_service_or_to_none_is_served(group: str) -> None:
     for answer in (
         FetchError(SourceState.NOT_SERVED, "not found", status=404),
         api_service(namespace="gpustack-system", name="devicemanager-worker"),
@@ -43,7 +43,7 @@ async def test_ours_and_nobodys_are_fine(group: str) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("group", GROUPS)
-async def test_somebody_elses_is_refused_with_both_ways_out(group: str) -> None:
+async def test_a_group_of_another_service_is_refused_with_both_remedies(group: str) -> None:
     with pytest.raises(SettingsError) as refused:
         await check_registration(Cluster(api_service(namespace="gpustack-system", name="operator")), group, OWN)
     (problem,) = refused.value.problems
