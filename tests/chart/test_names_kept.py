@@ -1,4 +1,4 @@
-"""Metrics, labels, log events, columns, keys, flags, values and exit codes stay, or the page on upgrades says so."""
+"""Metrics, labels, log events, columns, keys, flags, values and exit codes stay, or the page says so."""
 
 import json
 import re
