@@ -2,18 +2,6 @@
 
 A class exists only where a caller acts differently. Foreign errors are translated once, at the border where
 they appear (``raise … from``); none of ours derives from a foreign class.
-
-* ``DeviceManagerError``
-
-  * ``SettingsError`` - what the person running us must change; all problems at once, exit code 2
-  * ``CollectorError`` - a vendor library as a whole cannot be used
-  * ``DocumentError`` - bytes from a peer are not the document they should be
-
-    * ``ExcessError`` - they hold more than any honest peer sends
-
-  * ``ContainerOutdatedError`` - only a new container has what this program needs
-  * ``FetchError`` - a peer could not be asked, or refused
-  * ``OutputError`` - the answer could not be written to where it was wanted
 """
 
 from collections.abc import Iterator, Sequence

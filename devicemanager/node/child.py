@@ -20,7 +20,8 @@ from typing_extensions import override
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.node import line_pipe
 from devicemanager.node.line_pipe import LinePipe
-from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, Line, decode
+from devicemanager.wire.collector_line_decoding import decode
+from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, Line
 
 _STDERR_TAIL_BYTES: Final = 4096
 _EXIT_WAIT_S: Final = 1.0

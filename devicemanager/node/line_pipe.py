@@ -13,13 +13,17 @@ from typing import Final, TypeVar, cast
 
 from typing_extensions import override
 
-from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES
+from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, ends_sample
 
 _BACKLOG_LINES: Final = 256
 """Lines kept unread before the writer is made to wait."""
 
 _PIPE_BYTES: Final = 1 << 20
 """At least what a pipe holds; one of default size holds 64 KiB."""
+
+_GATHER_S: Final = 0.005
+"""For how long more lines of a sample gather in the pipe once some were read. To wake up for the lines of each card
+would cost as much again as the lines themselves, here and in the writer, whose core or cache it takes."""
 
 
 class LinePipe(asyncio.Protocol):
@@ -33,7 +37,7 @@ class LinePipe(asyncio.Protocol):
         self._lines: deque[bytes] = deque()
         self._rest = b""
         self._news = asyncio.Event()
-        self._paused = False
+        self._backlog = False
         self._descriptor = descriptor
         self._transport: asyncio.ReadTransport | None = None
 
@@ -58,8 +62,8 @@ class LinePipe(asyncio.Protocol):
         if not self._lines:
             return None
         line = self._lines.popleft()
-        if self._paused and not self._lines and not self._over:
-            self._paused = False
+        if self._backlog and not self._lines and not self._over:
+            self._backlog = False
             self._reading.resume_reading()
         return line
 
@@ -114,10 +118,17 @@ class LinePipe(asyncio.Protocol):
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._lines.extend(lines)
         self.overlong = len(self._rest) > LINE_LIMIT_BYTES
-        if not self._paused and (self.overlong or len(self._lines) > _BACKLOG_LINES):
-            self._paused = True
+        if self.overlong or len(self._lines) > _BACKLOG_LINES:
+            self._backlog = True
             self._reading.pause_reading()
+        elif lines and not ends_sample(lines[-1]):
+            self._reading.pause_reading()
+            asyncio.get_running_loop().call_later(_GATHER_S, self._read_on)
         self._news.set()
+
+    def _read_on(self) -> None:
+        if not self._over and not self._reading.is_closing():
+            self._reading.resume_reading()
 
     @override
     def eof_received(self) -> None:

@@ -3,20 +3,21 @@
 import os
 import resource
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import RestartReason
+from devicemanager.node.line_allowance import LineAllowance
 
 MIB: Final = 1 << 20
 
 LINE_EVERY_S: Final = 600.0
 """A library that leaks has its process replaced again and again."""
 
-_PROC: Final = Path("/proc")
+LOOK_EVERY_S: Final = 0.02
+"""Within a sample. One of a library in order takes less; to leak much takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class UsageMonitor:
         self._clock = clock
         self._log = log
         self._not_logged = 0
-        self._logged_s = -LINE_EVERY_S
+        self._allowance = LineAllowance(clock, burst=1, every_s=LINE_EVERY_S)
+        self._looked_s = clock.monotonic()
 
     def after_sample(self, pid: int) -> RestartReason | None:
         """Why a process is to be replaced; None if it is below the limits, or is gone. Logs."""
@@ -54,13 +56,17 @@ class UsageMonitor:
         else:
             return None
         self._not_logged += 1
-        if self._clock.monotonic() - self._logged_s >= LINE_EVERY_S:
+        if self._allowance.take():
             self._log.warning("collector_process_replaced", reason=why.value, detail=detail, times=self._not_logged)
-            self._logged_s, self._not_logged = self._clock.monotonic(), 0
+            self._not_logged = 0
         return why
 
     def within_sample(self, pid: int) -> str | None:
-        """How much memory a process holds, if that is more than a quarter above the limit."""
+        """How much memory a process holds, if that is more than a quarter above the limit. For every line of it."""
+        now_s = self._clock.monotonic()
+        if now_s - self._looked_s < LOOK_EVERY_S:
+            return None
+        self._looked_s = now_s
         held_bytes, allowed_bytes = memory_bytes(pid), self._limits.memory_bytes * 5 // 4
         if held_bytes is None or held_bytes <= allowed_bytes:
             return None
@@ -70,7 +76,8 @@ class UsageMonitor:
 def memory_bytes(pid: int) -> int | None:
     """Resident memory that no file backs; None if the process is gone. The kernel answers from memory."""
     try:
-        _, resident, shared, *_ = (_PROC / str(pid) / "statm").read_bytes().split()
+        with open(f"/proc/{pid}/statm", "rb", buffering=0) as statm:
+            _, resident, shared, *_ = statm.read().split()
     except (OSError, ValueError):
         return None
     return (int(resident) - int(shared)) * resource.getpagesize()
@@ -79,7 +86,7 @@ def memory_bytes(pid: int) -> int | None:
 def descriptors(pid: int) -> int | None:
     """How many descriptors a process has open; None if it is gone, or may not be asked."""
     try:
-        return len(os.listdir(_PROC / str(pid) / "fd"))
+        return len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
         return None
 

@@ -11,6 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, RestartReason, Sample
+from devicemanager.node.health_log import HealthLog
 from devicemanager.node.quarantine import Quarantine
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.status import StatusTracker
@@ -73,6 +74,7 @@ class SnapshotPublisher:
         self._clock = clock
         self._log = log
         self._tracker = StatusTracker(store, clock, log)
+        self._health = HealthLog(clock, log)
         self._known: tuple[Card, ...] = ()
         self._partitions: Mapping[str, tuple[Card, ...]] = {}
         self._count: int | None = None
@@ -185,6 +187,7 @@ class SnapshotPublisher:
         duration_s = self._clock.monotonic() - tick.started_monotonic_s
         sample = Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings)
         self._tracker.update(state, detail, sample)
+        self._health.update(readings)
         self._log.debug("sample_published", cards=len(readings), answered=len(tick.readings), duration_s=duration_s)
 
     def _quarantined(self) -> tuple[Reading, ...]:
@@ -220,6 +223,7 @@ class SnapshotPublisher:
         began_s, began_at = (
             (now_s, self._clock.now()) if tick is None else (tick.started_monotonic_s, tick.started_at)
         )
+        self._health.update(())
         self._tracker.update(CollectorState.NO_DEVICES, detail, Sample(began_at, began_s, now_s - began_s, ()))
 
 

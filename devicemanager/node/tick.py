@@ -122,7 +122,8 @@ def assemble(
     if count is not None:  # a process before this one may have counted more
         by_index = {index: reading for index, reading in by_index.items() if index < count}
     for index in range(count or 0):
-        by_index.setdefault(index, Reading.unreadable(Card(index), NOT_READ.reason, NOT_READ.fault))
+        if index not in by_index:
+            by_index[index] = Reading.unreadable(Card(index), NOT_READ.reason, NOT_READ.fault)
     present = identify([by_index[index] for index in sorted(by_index)], known, bus_addresses, order)
     listed = {str(reading.card.id) for reading in present}
     missing = [card for card in known if card.id not in listed]

@@ -71,7 +71,7 @@ def found(
         name = names[0]
     known = registry.known(name)
     if known is None:
-        raise SettingsError([f"{given}: unknown; known are {', '.join(registry.MANUFACTURERS)}"])
+        raise SettingsError([f"{given}: unknown; {registry.those_known(name)}"])
     if not known.built:
         built = [one.name for one in registry.MANUFACTURERS.values() if one.built]
         raise SettingsError([f"{given}: the collector for {name} is not built yet; built are {', '.join(built)}"])

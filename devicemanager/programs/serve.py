@@ -70,5 +70,23 @@ async def serve(settings: ServeSettings) -> int:
         "certificates": identity.follow,
         "container": hardware.container_watch(settings, store).run,
     }
-    running = serving(Server(listener, shutdown), parts, drain_s=settings.shutdown_timeout, log=log)
+
+    async def say_how_to_look() -> None:
+        log.info("snapshot_served", command=look_command(settings, *listener.addresses[0]))
+
+    running = serving(
+        Server(listener, shutdown),
+        parts,
+        startup=[say_how_to_look],
+        drain_s=settings.shutdown_timeout,
+        log=log,
+    )
     return await run_until_signal(running, log=log)
+
+
+def look_command(settings: ServeSettings, address: str, port: int) -> str:
+    """The command that shows, on this machine, what is served there."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - nothing is bound to it
+    shown = f"[{host}]" if ":" in host else host
+    pair = " --cert CLIENT.crt --key CLIENT.key" if settings.client_ca_file is not None else ""
+    return f"devicemanager snapshot {shown}:{port} --insecure{pair}"

@@ -45,11 +45,9 @@ def on_wire(spec: FigureSpec, value: int) -> int:
 
 def published(figures: Figures) -> Figures:
     """A reading's figures in the units of the wire."""
-    return Figures(
-        **{
-            spec.name: on_wire(spec, value) if isinstance(value := figures[spec.name], int) else value
-            for spec in FIGURES
-        }
+    return Figures.in_order(
+        on_wire(spec, value) if isinstance(value, int) else value
+        for spec, value in zip(FIGURES, figures.values, strict=True)
     )
 
 

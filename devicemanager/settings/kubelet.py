@@ -32,7 +32,7 @@ def _server_name_problem(value: str | None) -> str | None:
 
 
 class KubeletSettings(Settings):
-    """The way to a kubelet, and whom to believe there."""
+    """How a kubelet is reached, and whose certificate it must show."""
 
     kubelet_mode: Annotated[
         KubeletMode,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 from typing_extensions import override
 
 from devicemanager.rules.duration import format_duration
@@ -14,6 +14,7 @@ from devicemanager.settings.flags import Conflict, FlagSpec, Settings
 from devicemanager.settings.output import LogSettings, OutputSettings
 from devicemanager.settings.server import ServerSettings
 from devicemanager.settings.values import (
+    DEFAULT_PORT,
     Bytes,
     Directory,
     ExistingFile,
@@ -22,12 +23,13 @@ from devicemanager.settings.values import (
     between,
     checked,
     count_between,
+    device_manager_url,
     url_problem,
 )
 
 
 class CollectingSettings(Settings):
-    """Whose accelerators are read, and how patiently."""
+    """Whose accelerators are read, and with which deadlines."""
 
     manufacturer: Annotated[
         str,
@@ -124,7 +126,7 @@ class ServeSettings(CollectingSettings, ServerSettings, LogSettings):
         FlagSpec(
             "Common or alternative names that a client certificate must carry one of; may be repeated.",
             "NAME,...",
-            default="any name that the client CA vouches for",
+            default="any name, if the client CA signed it",
         ),
     ] = ()
     allow_anonymous: Annotated[bool, FlagSpec("Let anyone who can reach the port read the snapshot.")] = False
@@ -169,9 +171,11 @@ class SnapshotSettings(OutputSettings):
 
     url: Annotated[
         str,
+        BeforeValidator(device_manager_url),
         AfterValidator(checked(url_problem)),
         FlagSpec(
-            "Address of a device manager, https://HOST:PORT; /monitor/snapshot is added where it has no path.",
+            f"Address of a device manager, HOST:PORT or https://HOST:PORT; a HOST alone has port {DEFAULT_PORT}. "
+            "/monitor/snapshot is added where it has no path.",
             "URL",
             positional=True,
         ),

@@ -24,6 +24,12 @@ def api_server_environment() -> Mapping[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("KUBERNETES_SERVICE_")}
 
 
+def proxy_environment() -> Mapping[str, str]:
+    """The variables that name proxies, for commands that a person runs. Services in a cluster connect directly."""
+    names = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+    return {name: value for name, value in os.environ.items() if name.upper() in names}
+
+
 def environment_of_collectors() -> Mapping[str, str]:
     """This process's environment, which a manufacturer's library may read."""
     return dict(os.environ)

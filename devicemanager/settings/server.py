@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from devicemanager.settings.flags import Conflict, FlagSpec, Settings
 from devicemanager.settings.values import (
+    DEFAULT_PORT,
     Address,
     ExistingDirectory,
     Names,
@@ -29,7 +30,7 @@ class ServerSettings(Settings):
             default="127.0.0.1, or 0.0.0.0 once clients are checked or anyone may read",
         ),
     ] = None
-    secure_port: SecurePort = 32443
+    secure_port: SecurePort = DEFAULT_PORT
     cert_dir: Annotated[
         ExistingDirectory,
         FlagSpec(

@@ -15,6 +15,9 @@ from devicemanager.errors import DocumentError
 from devicemanager.rules.duration import format_duration, parse_duration
 from devicemanager.rules.quantity import parse as parse_quantity
 
+DEFAULT_PORT: Final = 32443
+"""Where a device manager and a worker listen."""
+
 PORT_PROBLEM: Final = "must be between 1 and 65535, or 0 for any free port"
 
 
@@ -54,28 +57,42 @@ def between(least_s: float, most_s: float) -> AfterValidator:
     return AfterValidator(checked(check))
 
 
-def _address_problem(value: str | None) -> str | None:
-    if value is None:
-        return None
+def is_address(value: str) -> bool:
+    """Whether a text is an IP address."""
     try:
         ipaddress.ip_address(value)
     except ValueError:
-        return "must be an IP address"
-    return None
+        return False
+    return True
+
+
+def _address_problem(value: str | None) -> str | None:
+    return None if value is None or is_address(value) else "must be an IP address"
 
 
 def _port_problem(value: int) -> str | None:
     return None if 0 <= value <= 65535 else PORT_PROBLEM
 
 
+def device_manager_url(value: object) -> object:
+    """``HOST`` or ``HOST:PORT``, with a path or without, as a URL. A URL stays as it is."""
+    if not isinstance(value, str) or "://" in value:
+        return value
+    if is_address(value) and ":" in value:
+        value = f"[{value}]"
+    host, slash, path = value.partition("/")
+    has_port = host.rpartition(":")[2].isdigit() and not host.endswith("]")
+    return f"https://{host}{'' if has_port else f':{DEFAULT_PORT}'}{slash}{path}"
+
+
 def url_problem(value: str) -> str | None:
     """For the address of an HTTPS server."""
     try:
         parts = urlsplit(value)
-        usable = parts.scheme == "https" and parts.hostname and parts.port != 0
+        usable = parts.scheme == "https" and parts.hostname and " " not in parts.netloc and parts.port != 0
     except ValueError:
         usable = False
-    return None if usable else "must look like https://HOST:PORT"
+    return None if usable else "must look like HOST, HOST:PORT or https://HOST:PORT"
 
 
 def _file_problem(path: Path | None) -> str | None:

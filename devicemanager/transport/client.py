@@ -104,6 +104,7 @@ class HttpClient:
                 age_s=_seconds(response.headers.get("Age")),
                 date=_date(response.headers.get("Date")),
                 retry_after_s=retry_after_s(response),
+                content_type=response.content_type,
             )
 
     @asynccontextmanager

@@ -14,6 +14,7 @@ from devicemanager.model.usage import SourceState
 T = TypeVar("T")
 
 CONNECTION_LOST: Final = "the connection was lost before the answer"
+CERTIFICATE_REFUSED: Final = "certificate not accepted"
 
 
 @asynccontextmanager
@@ -31,7 +32,7 @@ async def within(deadline_s: float) -> AsyncIterator[float]:
         raise FetchError(SourceState.TIMEOUT, f"no complete answer within {deadline_s:.3g} s") from error
     except aiohttp.ClientConnectorCertificateError as error:
         reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
-        raise FetchError(SourceState.UNREACHABLE, f"certificate not accepted: {excerpt(reason)}") from error
+        raise FetchError(SourceState.UNREACHABLE, f"{CERTIFICATE_REFUSED}: {excerpt(reason)}") from error
     except aiohttp.ClientConnectorError as error:
         # The text of the error names the address, which belongs in the log only.
         raise FetchError(SourceState.UNREACHABLE, f"cannot connect: {_cause(error.os_error)}") from error

@@ -21,7 +21,7 @@ class Request:
         tls: The context to verify with; None for plain HTTP.
         server_hostname: The name to verify, where it is not the host of the URL.
         connect_s: For the connection and its handshake; None for as long as the whole may take.
-        proxy: Only ever from a kubeconfig; the environment is never asked.
+        proxy: To go through; the environment is never asked here.
         backend: Who answers, of several behind one address: their failures are counted apart.
         passing: Statuses after which the same request may get another answer in a moment.
     """
@@ -49,6 +49,7 @@ class Received:
         age_s: The ``Age`` header; None where it is missing or no whole number of seconds.
         date: The sender's clock, from the ``Date`` header; None where it is missing or malformed.
         retry_after_s: The ``Retry-After`` header; None where it is missing or malformed.
+        content_type: Without its parameters, in lower case.
     """
 
     status: int
@@ -57,6 +58,7 @@ class Received:
     age_s: int | None = None
     date: datetime | None = None
     retry_after_s: int | None = None
+    content_type: str = ""
 
     def answered_at(self, clock: Clock) -> datetime:
         """The sender's wall clock when it answered; our own where it does not say."""

@@ -101,16 +101,15 @@ def _encode_partition(reading: Reading) -> dict[str, object]:
 
 
 def _encode_figures(reading: Reading, specs: Iterable[FigureSpec]) -> tuple[dict[str, object], dict[str, str]]:
-    """By key: the figures that are there, and why the others are absent."""
-    figures = units.published(reading.figures)
+    """By key: the figures that are there, in the units of the wire, and why the others are absent."""
     document: dict[str, object] = {}
     absent: dict[str, str] = {}
     for spec in specs:
-        value = figures[spec.name]
+        value = reading.figures[spec.name]
         if isinstance(value, Reason):
-            absent[spec.snapshot_key] = value.value
+            absent[spec.snapshot_key] = value
         else:
-            document[spec.snapshot_key] = value
+            document[spec.snapshot_key] = units.on_wire(spec, value) if isinstance(value, int) else value
     return document, absent
 
 

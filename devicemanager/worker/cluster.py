@@ -1,7 +1,6 @@
 """The API server's client: raw bytes in and out, bounded in time and size.
 
-Only configuration and credentials come from the official package (see :mod:`devicemanager.worker.credentials`); its
-generated classes are never loaded. Names taken from a caller enter a path through :func:`object_path` alone.
+Names taken from a caller enter a path through :func:`object_path` alone.
 """
 
 import asyncio
@@ -12,6 +11,7 @@ from dataclasses import replace
 from typing import Final, NoReturn, Protocol, Self
 
 import structlog
+from multidict import CIMultiDict
 from structlog.typing import FilteringBoundLogger
 from typing_extensions import override
 from yarl import URL
@@ -258,7 +258,8 @@ class ClusterClient(Cluster):
         encoding: str = "gzip",
     ) -> Request:
         base = str(credentials.server).rstrip("/")
-        headers = {"Accept": "application/json", "Accept-Encoding": encoding}
+        headers = CIMultiDict({"Accept": "application/json", "Accept-Encoding": encoding})
+        headers.extend(credentials.impersonation)
         if credentials.authorization is not None:
             headers["Authorization"] = credentials.authorization
         if body is not None:

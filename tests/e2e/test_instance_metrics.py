@@ -100,19 +100,19 @@ async def test_with_the_workers_pair_the_cards_are_read(kubeconfig: Path, certif
     assert sample["cpuUsageNanoCores"] > 0
 
 
-async def test_whoever_the_device_manager_does_not_believe_is_told_so_and_gets_the_rest(
+async def test_a_client_that_the_device_manager_refuses_is_told_so_and_gets_the_rest(
     kubeconfig: Path, certificates: CertificateStore, tmp_path: Path
 ) -> None:
-    stranger = CertificateStore(tmp_path / "stranger", Authority.create("another authority"))
-    stranger.folder.mkdir()
-    believed = as_client(certificates, "somebody-else")
-    unbelieved = [believed[0], *as_client(stranger, WORKER_CLIENT_NAME)[1:]]
-    impostor = [*as_client(stranger, WORKER_CLIENT_NAME)[:1], *believed[1:]]
+    other = CertificateStore(tmp_path / "other", Authority.create("another authority"))
+    other.folder.mkdir()
+    trusted = as_client(certificates, "somebody-else")
+    untrusted = [trusted[0], *as_client(other, WORKER_CLIENT_NAME)[1:]]
+    impostor = [*as_client(other, WORKER_CLIENT_NAME)[:1], *trusted[1:]]
 
     for flags, state, reason in (
         ([], "unauthorized", "permission"),
-        (believed, "forbidden", "permission"),
-        (unbelieved, "unreachable", "not_reported"),
+        (trusted, "forbidden", "permission"),
+        (untrusted, "unreachable", "not_reported"),
         (impostor, "unreachable", "not_reported"),
     ):
         sample = await asked(kubeconfig, *flags)

@@ -204,7 +204,7 @@ async def test_may_i(front: Front) -> None:
         assert printed.out.strip() == answer, (token, namespace)
 
 
-async def test_those_who_may_not_get_a_refusal_and_nothing_else(front: Front) -> None:
+async def test_unauthorized_callers_get_a_refusal_and_nothing_else(front: Front) -> None:
     group = front.group
     viewer = await front.kubectl("get", "im", token="viewer")
     assert viewer.code == 0

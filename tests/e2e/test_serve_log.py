@@ -82,7 +82,7 @@ def unread(tmp_path: Path) -> Iterator[Unread]:
         process.kill()
 
 
-def test_a_full_pipe_that_nobody_reads_holds_up_neither_answers_nor_the_end(unread: Unread) -> None:
+def test_a_full_unread_log_pipe_delays_neither_answers_nor_the_end(unread: Unread) -> None:
     assert unread.ask("/livez") == b"ok"
     while b'"state":"ok"' not in unread.ask("/monitor/snapshot"):
         time.sleep(0.02)

@@ -5,8 +5,6 @@ The real nvidia-ml-py on the NVML stand-in, a real collector process, a real dev
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 
 from devicemanager.model import figures
 from tests.e2e.device_manager import DEADLINE_S, DeviceManager, Document, Serve, bus, cards, environment
+from tests.e2e.forked import Template
 from tests.standins.nvml import NvmlStandin, Scenario, healthy_card
 from tests.timing import wait_until
 
@@ -105,9 +104,7 @@ def assert_lost(card: Document) -> None:
     assert not set(FIGURES) & card.keys()
 
 
-def test_cards_that_moved_down_and_cannot_say_who_they_are_have_no_other_cards_ids(
-    nvidia: Start, nvml: NvmlStandin
-) -> None:
+def test_unidentified_cards_that_moved_down_get_no_other_cards_ids(nvidia: Start, nvml: NvmlStandin) -> None:
     """F01: the same, and no card at all can say who it is."""
     manager = nvidia(library(0, 1, 2))
     manager.until(healthy(0, 1, 2))
@@ -122,9 +119,7 @@ def test_cards_that_moved_down_and_cannot_say_who_they_are_have_no_other_cards_i
         assert_lost(seen[uuid(board)])
 
 
-def test_a_card_that_moved_down_and_cannot_say_who_it_is_has_no_other_cards_id(
-    nvidia: Start, nvml: NvmlStandin
-) -> None:
+def test_an_unidentified_card_that_moved_down_gets_no_other_cards_id(nvidia: Start, nvml: NvmlStandin) -> None:
     """F01: the library counts one less; the figures at an index are another card's than before."""
     manager = nvidia(library(0, 1, 2))
     manager.until(healthy(0, 1, 2))
@@ -171,8 +166,8 @@ def test_another_card_at_the_index_is_not_the_one_that_was_there(
     child.kill()
     seen = by_id(manager.until(lambda seen: seen["collector"]["restarts"] and len(cards(seen)) == 3))
 
-    stranger = f"pci:{address(2)}" if shown else "index:0"
-    assert seen[stranger]["temperature"] == temperature(2)
+    unidentified = f"pci:{address(2)}" if shown else "index:0"
+    assert seen[unidentified]["temperature"] == temperature(2)
     assert seen[uuid(1)]["temperature"] == temperature(1)
     assert_lost(seen[uuid(0)])
 
@@ -317,29 +312,13 @@ def test_cards_that_give_no_figure_are_no_sample_and_the_last_one_ages(
 @pytest.mark.parametrize(("scenario", "state"), NOTHING_READ)
 @pytest.mark.parametrize("look", ["monitor", "detect"])
 def test_a_look_that_reads_nothing_says_so_and_returns_1(
-    nvml: NvmlStandin, tmp_path: Path, look: str, scenario: Scenario, state: str
+    nvml: NvmlStandin, template: Template, tmp_path: Path, look: str, scenario: Scenario, state: str
 ) -> None:
     """F05."""
     nvml.play(scenario)
 
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "devicemanager.cli",
-            look,
-            "--manufacturer=nvidia",
-            "--no-pci-check",
-            "-o",
-            "json",
-        ],
-        env=environment(nvml.environment),
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    flags = ("--manufacturer=nvidia", "--no-pci-check", "-o", "json")
+    done = template.run([look, *flags], environment(nvml.environment), tmp_path, DEADLINE_S)
 
     assert done.returncode == 1, done.stdout
     document = json.loads(done.stdout)
@@ -376,7 +355,7 @@ def test_one_card_that_hangs_and_the_rest_unknown_are_no_sample(nvidia: Start, n
     assert [card["unhealthy"] for card in cards(failing)] == [True, False, False]
 
 
-def test_a_card_that_has_no_figure_to_give_and_says_who_it_is_is_a_sample(nvidia: Start) -> None:
+def test_an_identified_card_without_any_figure_makes_a_sample(nvidia: Start) -> None:
     """F05: the other side of the rule; all figures unsupported is what such a card is like."""
     seen = nvidia(Scenario(1).card(0, uuid=uuid(0), pci=f"00000000:{0x1B:02X}:00.0", name="B")).until_state("ok")
 

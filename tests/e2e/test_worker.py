@@ -174,7 +174,7 @@ async def test_told_to_stop_it_turns_unready_serves_on_and_finishes_what_is_unde
 
 
 @pytest.mark.parametrize("group", GROUPS)
-async def test_a_group_that_is_somebody_elses_is_refused_with_both_ways_out(
+async def test_a_group_of_another_service_is_refused_with_both_remedies(
     stand_in_cluster: StandInCluster, tmp_path: Path, group: str
 ) -> None:
     operator = Authority.create("operator")

@@ -11,6 +11,7 @@ import pytest
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
 from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import Worker, furnish, path, running
+from tests.unit.test_extras import ASKS_A_PLUGIN
 from tests.unit.worker.apiserver.api_server import GROUPS
 
 pytestmark = pytest.mark.asyncio
@@ -67,6 +68,16 @@ async def test_a_service_account_is_enough_without_the_kubernetes_package(
         assert (await worker.ask(path(GROUP), "viewer")).status == 200
 
 
+async def test_a_kubeconfig_without_a_plugin_is_enough_without_the_kubernetes_package(
+    stand_in_cluster: StandInCluster, tmp_path: Path
+) -> None:
+    furnish(stand_in_cluster, GROUP)
+    kubeconfig = stand_in_cluster.write_kubeconfig(tmp_path / "kubeconfig", WORKER_TOKEN)
+    async with started(tmp_path, {}, f"--kubeconfig={kubeconfig}") as worker:
+        worker.port = (await worker.logged("server_listening"))["port"]
+        await worker.ready()
+
+
 async def test_a_token_that_the_kubelet_rotated_is_taken_when_the_old_one_is_refused(
     stand_in_cluster: StandInCluster, tmp_path: Path
 ) -> None:
@@ -80,9 +91,9 @@ async def test_a_token_that_the_kubelet_rotated_is_taken_when_the_old_one_is_ref
         await worker.ready()
 
 
-async def test_a_kubeconfig_without_the_kubernetes_package_names_the_extra(tmp_path: Path) -> None:
+async def test_a_kubeconfig_with_a_plugin_without_the_kubernetes_package_names_the_extra(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text("apiVersion: v1\n")
+    kubeconfig.write_text(ASKS_A_PLUGIN)
     async with started(tmp_path, {}, f"--kubeconfig={kubeconfig}") as worker:
         out, err = await worker.process.communicate()
 
@@ -103,7 +114,7 @@ async def test_outside_a_cluster_without_a_kubeconfig_it_says_what_is_missing(tm
 
 
 @pytest.mark.parametrize("away", ["refuses", "is silent"])
-async def test_while_the_api_server_is_away_the_worker_is_alive_and_becomes_ready_when_it_is_back(
+async def test_without_an_api_server_the_worker_is_live_and_becomes_ready_when_it_is_back(
     stand_in_cluster: StandInCluster, tmp_path: Path, away: str
 ) -> None:
     furnish(stand_in_cluster, GROUP)

@@ -52,7 +52,7 @@ async def test_a_kubelet_whose_certificate_the_authority_signed_is_read(
     assert "kubelets_not_verified" not in {line["event"] for line in worker.lines}
 
 
-async def test_a_self_signed_kubelet_is_refused_with_the_reason_until_somebody_said_to_believe_it(
+async def test_a_self_signed_kubelet_is_refused_with_the_reason_unless_verification_is_off(
     stand_in_cluster: StandInCluster, tmp_path: Path
 ) -> None:
     signed = f"--kubelet-certificate-authority={stand_in_cluster.ca_file}"

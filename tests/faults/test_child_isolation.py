@@ -55,6 +55,8 @@ async def test_a_card_that_hangs_keeps_its_id_and_comes_back_by_itself(supervise
         await run.store.until(lambda: answering(run.store.samples[-1]) == list(range(8)))
         assert "skip only index:3" in run.starts
         await run.store.until(lambda: bool(run.events("device_recovered")))
+        (unhealthy,), (healthy,) = run.events("device_unhealthy"), run.events("device_healthy")
+        assert (unhealthy["id"], unhealthy["reason"], healthy["id"]) == ("GPU-3", "timeout", "GPU-3")
 
 
 @pytest.mark.asyncio

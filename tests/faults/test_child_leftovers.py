@@ -51,7 +51,7 @@ async def test_a_helper_in_a_session_of_its_own_ends_with_a_process_that_crashed
 
 
 @pytest.mark.asyncio
-async def test_a_helper_lives_as_long_as_its_process_and_ends_with_the_program(
+async def test_a_helper_runs_as_long_as_its_process_and_ends_with_the_program(
     supervise: Supervise,
 ) -> None:
     async with supervise("Daemonise", period_s=0.1, environment=ENVIRONMENT) as run:

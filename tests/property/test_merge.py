@@ -240,7 +240,7 @@ def test_profiles_are_those_of_partitions_that_were_given(cluster: Cluster) -> N
 
 
 @given(clusters())
-def test_nobody_elses_figure_appears(cluster: Cluster) -> None:
+def test_no_other_pods_figure_appears(cluster: Cluster) -> None:
     for entry in cluster.read().accelerators:
         snapshot = cluster.fresh(entry.manufacturer)
         if snapshot is None:

@@ -20,6 +20,7 @@ from yarl import URL
 
 from devicemanager.demo.cluster.access import User
 from devicemanager.demo.cluster.discovery import AGGREGATED_TYPE, GroupVersion
+from devicemanager.demo.cluster.objects import VERSION_PRIORITY
 from devicemanager.demo.cluster.selectors import JsonObject
 
 AGGREGATOR_USER: Final = User("system:kube-aggregator", groups=("system:masters",))
@@ -50,7 +51,6 @@ class Backend:
         url: Where it listens, without a path.
         trusted: The context that verifies it and presents the front proxy's certificate.
         server_name: The name its certificate must carry (``<service>.<namespace>.svc``).
-        priority: ``versionPriority`` of the APIService.
     """
 
     group: str
@@ -58,7 +58,6 @@ class Backend:
     url: str
     trusted: ssl.SSLContext
     server_name: str
-    priority: int = 15
 
     @property
     def prefix(self) -> str:
@@ -150,8 +149,8 @@ class Aggregator:
         for group in (document or {}).get("items", []):
             for version in group.get("versions", []):
                 if (group["metadata"]["name"], version["version"]) == (backend.group, backend.version):
-                    return GroupVersion(backend.group, backend.version, version["resources"], backend.priority)
-        return GroupVersion(backend.group, backend.version, (), backend.priority, freshness="Stale")
+                    return GroupVersion(backend.group, backend.version, version["resources"], VERSION_PRIORITY)
+        return GroupVersion(backend.group, backend.version, (), VERSION_PRIORITY, freshness="Stale")
 
     async def openapi(self, path: str) -> list[JsonObject]:
         """The backends' ``/openapi/v2`` or ``/openapi/v3``; those that fail are left out."""

@@ -18,6 +18,7 @@ ALLOCATION_ANNOTATION: Final = "device.gpustack.ai/accelerator.allocated"
 AUTHENTICATION_CONFIG: Final = "extension-apiserver-authentication"
 WHOLE_CARD_UNITS: Final = 1_600_000
 DEVICE_MANAGER_PORT: Final = 32443
+VERSION_PRIORITY: Final = 15
 _IMAGE: Final = "registry.example/inference:1"
 
 
@@ -203,9 +204,7 @@ def device_manager_pod(
     return _running_pod(metadata, node_name, address, [container])
 
 
-def api_service(
-    group: str, version: str, priority: int, ca: bytes, service: tuple[str, str], created: datetime
-) -> JsonObject:
+def api_service(group: str, version: str, ca: bytes, service: tuple[str, str], created: datetime) -> JsonObject:
     """The APIService of an aggregated API server; ``service`` is its namespace and name."""
     namespace_name, service_name = service
     return {
@@ -216,7 +215,7 @@ def api_service(
             "group": group,
             "version": version,
             "groupPriorityMinimum": 100,
-            "versionPriority": priority,
+            "versionPriority": VERSION_PRIORITY,
             "caBundle": b64encode(ca).decode(),
             "service": {"namespace": namespace_name, "name": service_name, "port": 443},
         },

@@ -37,6 +37,7 @@ ADMIN_TOKEN: Final = "demo-admin"  # noqa: S105 - of a stand-in on loopback that
 WORKER_TOKEN: Final = "demo-worker"  # noqa: S105 - as above
 WORKER_USER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:worker"
 _INSTANCES: Final = f"instances.{objects.INSTANCE_GROUP}"
+_HOST: Final = "127.0.0.1"
 _HEADER_LIMIT: Final = 65_536
 
 
@@ -53,7 +54,6 @@ class StandInCluster(ClusterState):
 
     Args:
         clock: None for the machine's own.
-        host: Where the API listens.
         port: 0 takes any free one.
         parent: In which a temporary folder for the certificates is made; None for where the system has such.
 
@@ -62,13 +62,10 @@ class StandInCluster(ClusterState):
         front_proxy: Signs the certificate shown to aggregated API servers.
     """
 
-    def __init__(
-        self, clock: Clock | None = None, host: str = "127.0.0.1", port: int = 0, parent: Path | None = None
-    ) -> None:
+    def __init__(self, clock: Clock | None = None, port: int = 0, parent: Path | None = None) -> None:
         super().__init__(clock or SystemClock())
         self.authority = Authority.create("stand-in cluster CA")
         self.front_proxy = Authority.create("stand-in front proxy CA")
-        self._host = host
         self._port = port
         self._folder = tempfile.TemporaryDirectory(prefix="stand-in-cluster-", dir=parent)
         self._runner: web.AppRunner | None = None
@@ -78,11 +75,11 @@ class StandInCluster(ClusterState):
     @property
     def url(self) -> str:
         """Where the API listens; only after the start."""
-        return f"https://{self._host}:{self._port}"
+        return f"https://{_HOST}:{self._port}"
 
     @property
     def folder(self) -> Path:
-        """Holds the cluster's certificates while it lives."""
+        """Holds the cluster's certificates while it runs."""
         return Path(self._folder.name)
 
     @property
@@ -113,7 +110,7 @@ class StandInCluster(ClusterState):
 
     async def _listen(self) -> None:
         self.ca_file.write_bytes(self.authority.pem.certificate)
-        self.authority.serving(["kubernetes.default.svc", "localhost", self._host]).write(self.folder, "serving")
+        self.authority.serving(["kubernetes.default.svc", "localhost", _HOST]).write(self.folder, "serving")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.folder / "serving.crt", self.folder / "serving.key")
         await self.aggregator.start()
@@ -127,7 +124,7 @@ class StandInCluster(ClusterState):
         )
         await runner.setup()
         self._runner = runner
-        await web.TCPSite(runner, self._host, self._port, ssl_context=context).start()
+        await web.TCPSite(runner, _HOST, self._port, ssl_context=context).start()
         self._port = runner.addresses[0][1]
 
     def application(self) -> web.Application:
@@ -200,9 +197,7 @@ class StandInCluster(ClusterState):
 
     # API servers behind this one
 
-    def register(
-        self, group: str, version: str, url: str, ca: bytes, server_name: str, priority: int = 15
-    ) -> Backend:
+    def register(self, group: str, version: str, url: str, ca: bytes, server_name: str) -> Backend:
         """Send ``/apis/<group>/<version>`` to another API server, by a new APIService.
 
         Args:
@@ -212,13 +207,11 @@ class StandInCluster(ClusterState):
         """
         self.front_proxy.client(FRONT_PROXY_NAME).write(self.folder, "front-proxy")
         context = front_proxy_context(ca, self.folder / "front-proxy.crt", self.folder / "front-proxy.key")
-        backend = Backend(group, version, url, context, server_name, priority)
+        backend = Backend(group, version, url, context, server_name)
         self.aggregator.backends[backend.service_name] = backend
         service, _, rest = server_name.partition(".")
-        self.store.put(
-            API_SERVICES,
-            objects.api_service(group, version, priority, ca, (rest.partition(".")[0], service), self._created()),
-        )
+        named = rest.partition(".")[0], service
+        self.store.put(API_SERVICES, objects.api_service(group, version, ca, named, self._created()))
         return backend
 
     def publish_front_proxy(

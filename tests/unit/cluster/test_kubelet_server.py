@@ -60,7 +60,7 @@ async def test_it_answers_for_its_own_node_and_says_in_the_node_where_it_listens
     assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": kubelet.port}}
 
 
-async def test_it_may_show_a_certificate_that_nobody_signed(stand_in_cluster: StandInCluster) -> None:
+async def test_it_may_show_a_self_signed_certificate(stand_in_cluster: StandInCluster) -> None:
     stand_in_cluster.add_node("node-a")
     trusting = ssl.create_default_context(cafile=str(stand_in_cluster.ca_file))
     async with (

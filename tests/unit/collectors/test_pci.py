@@ -143,7 +143,7 @@ def test_a_device_that_vanishes_or_is_garbage_costs_only_itself(bus: Bus) -> Non
 
 
 @pytest.mark.parametrize("manufacturer", ["simulated", "nobody"])
-def test_who_is_not_on_the_bus_has_no_addresses(bus: Bus, manufacturer: str) -> None:
+def test_a_manufacturer_not_on_the_bus_has_no_addresses(bus: Bus, manufacturer: str) -> None:
     bus.add("0000:3b:00.0", "10de", "030200")
     assert pci.addresses(pci.scan(bus.root), manufacturer) == ()
 

@@ -8,7 +8,7 @@ from structlog.testing import LogCapture
 
 from devicemanager.model.accelerator import RestartReason
 from devicemanager.node import process_usage
-from devicemanager.node.process_usage import LINE_EVERY_S, MIB, UsageLimits, UsageMonitor
+from devicemanager.node.process_usage import LINE_EVERY_S, LOOK_EVERY_S, MIB, UsageLimits, UsageMonitor
 from tests.timing import FakeClock
 
 
@@ -83,8 +83,19 @@ def test_a_process_that_is_gone_or_may_not_be_asked_is_no_reason(process: Proces
 )
 def test_within_a_sample_a_quarter_more_is_allowed(process: Process, memory: int, said: str | None) -> None:
     process.memory, process.open = memory, 1_000_000
+    process.clock.advance(2 * LOOK_EVERY_S)
 
     assert process.monitor.within_sample(process.pid) == said
+
+
+def test_within_a_sample_a_process_is_not_looked_at_with_every_line(process: Process) -> None:
+    process.memory = 200 * MIB
+    said = []
+    for _ in range(100):
+        said.append(process.monitor.within_sample(process.pid) is not None)
+        process.clock.advance(LOOK_EVERY_S / 10)
+
+    assert 8 <= sum(said) <= 10
 
 
 def test_a_library_that_leaks_for_ever_is_logged_every_ten_minutes(process: Process) -> None:

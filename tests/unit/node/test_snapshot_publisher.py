@@ -92,12 +92,12 @@ def test_a_failure_after_which_no_card_has_answered_leaves_the_sample_to_age() -
     harness = Harness()
     harness.good(0, 1)
     held = harness.sample
-    silent = Tick(
+    unanswered = Tick(
         harness.clock.monotonic_s,
         harness.clock.wall,
         {0: Reading.unreadable(Card(0, "GPU-0"), Reason.TRANSIENT_DRIVER_ERROR, "gone")},
     )
-    harness.fail(CollectorState.DRIVER_NOT_LOADED, silent)
+    harness.fail(CollectorState.DRIVER_NOT_LOADED, unanswered)
     assert harness.sample is held
     assert harness.store.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
 
@@ -162,7 +162,7 @@ def test_a_changed_count_releases_cards_known_by_their_index_alone() -> None:
     assert not harness.quarantine
 
 
-def test_no_cards_after_some_is_believed_after_three_periods() -> None:
+def test_no_cards_after_some_counts_after_three_periods() -> None:
     harness = Harness()
     harness.good(0)
     held = harness.sample

@@ -17,6 +17,7 @@ from devicemanager.node.supervisor import Supervisor
 from devicemanager.programs import hardware
 from devicemanager.settings.loading import load
 from devicemanager.settings.node import DetectSettings, MonitorSettings, ServeSettings
+from tests.standins import acme
 
 NVIDIA, AMD = "10de", "1002"
 
@@ -58,7 +59,7 @@ def test_auto_takes_the_only_one_on_the_bus(tmp_path: Path) -> None:
         ),
         ([AMD], [], "--manufacturer=auto: the collector for amd is not built yet; built are nvidia, simulated"),
         ([], ["--manufacturer=amd"], "--manufacturer=amd: the collector for amd is not built yet"),
-        ([], ["--manufacturer=Nvidia"], "--manufacturer=Nvidia: unknown; known are amd, "),
+        ([], ["--manufacturer=Nvidia"], "--manufacturer=Nvidia: unknown; did you mean nvidia? known are amd, "),
         ([], ["--manufacturer=simulated-"], "--manufacturer=simulated-: unknown"),
     ],
     ids=["none", "two", "found-not-built", "named-not-built", "unknown", "no-suffix"],
@@ -173,3 +174,21 @@ def test_a_collector_process_is_bounded_by_the_settings_and_marked() -> None:
 
     assert options.usage == UsageLimits(96 << 20, 512)
     assert options.environment == dict(os.environ)
+
+
+def test_a_name_that_is_nearly_that_of_a_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(acme.install(tmp_path)["PYTHONPATH"].split(":")[0])
+
+    with pytest.raises(SettingsError) as refused:
+        hardware.manufacturer(load(ServeSettings, ["--manufacturer=acmee"], {}))
+
+    known = "acme, amd, ascend, cambricon, hygon, iluvatar, metax, mthreads, nvidia, simulated, thead"
+    assert refused.value.problems == (f"--manufacturer=acmee: unknown; did you mean acme? known are {known}",)
+
+
+def test_a_name_like_no_other_is_answered_with_all(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as refused:
+        hardware.manufacturer(load(ServeSettings, ["--manufacturer=quantum9"], {}))
+
+    (problem,) = refused.value.problems
+    assert problem.startswith("--manufacturer=quantum9: unknown; known are amd, ascend, ")

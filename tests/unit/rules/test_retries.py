@@ -17,7 +17,7 @@ def test_each_pause_is_twice_the_last_more_or_less(failures: int, jitter: float,
     ("retry_after_s", "jitter", "expected"),
     [(1, 0.0, 1.0), (1, 1.0, 1.25), (0, 0.5, 0.1), (None, 0.5, 0.1), (3600, 0.0, 3600.0)],
 )
-def test_nobody_comes_sooner_than_the_peer_asked_for(
+def test_no_retry_comes_sooner_than_the_peer_asked_for(
     retry_after_s: float | None, jitter: float, expected: float
 ) -> None:
     assert pause_s(1, jitter, retry_after_s) == pytest.approx(expected)

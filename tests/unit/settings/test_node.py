@@ -192,11 +192,12 @@ def test_what_is_wrong_is_said_with_what_was_given(argument: str, expected: str)
     [
         (b"- a\n- b\n", "must be a mapping of settings"),
         (b"just text", "must be a mapping of settings"),
-        (b"a: [", "is not YAML: "),
-        (b"\xff\xfe\xff", "cannot be read: "),
+        (b"a: [", "is not YAML: expected the node content, but found '<stream end>' (line 1, column 5)"),
+        (b"a: 1\nb: 2: 3\n", "is not YAML: mapping values are not allowed here (line 2, column 5)"),
+        (b"\xff\xfe\xff", "is no text in UTF-8"),
         (b"config: other.yaml\n", "config: unknown setting"),
     ],
-    ids=["list", "text", "broken", "not-utf-8", "another-file"],
+    ids=["list", "text", "unfinished", "two-in-one", "not-utf-8", "another-file"],
 )
 def test_files_that_hold_no_settings(tmp_path: Path, content: bytes, expected: str) -> None:
     file = tmp_path / "settings.yaml"
@@ -272,7 +273,7 @@ def test_a_problem_with_a_file_names_the_flag_that_gave_it(tmp_path: Path) -> No
     ]
 
 
-def test_a_rule_stays_silent_when_a_setting_it_concerns_is_invalid_itself() -> None:
+def test_a_rule_is_not_reported_when_one_of_its_settings_is_invalid() -> None:
     assert problems(ServeSettings, ["--bind-address=0.0.0.0", "--client-ca-file=/nowhere"]) == (
         "--client-ca-file=/nowhere: no such file",
     )
@@ -298,9 +299,34 @@ def test_settings_that_do_not_go_together(tmp_path: Path, arguments: Sequence[st
     assert expected in problem
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:32443", "http://127.0.0.1", "https://", "https://a:x", "https://[::1"])
+@pytest.mark.parametrize(
+    "url", ["", "a:0", "a:x", "a b", "[::1", "http://127.0.0.1", "https://", "https://a:x", "https://[::1"]
+)
 def test_snapshot_addresses_that_are_none(url: str) -> None:
-    assert problems(SnapshotSettings, [url]) == ("URL: must look like https://HOST:PORT",)
+    assert problems(SnapshotSettings, [url]) == ("URL: must look like HOST, HOST:PORT or https://HOST:PORT",)
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("127.0.0.1:32443", "https://127.0.0.1:32443"),
+        ("127.0.0.1", "https://127.0.0.1:32443"),
+        ("node-1", "https://node-1:32443"),
+        ("node-1.example:8443", "https://node-1.example:8443"),
+        ("node-1/monitor/snapshot", "https://node-1:32443/monitor/snapshot"),
+        ("node-1:443/metrics", "https://node-1:443/metrics"),
+        ("::1", "https://[::1]:32443"),
+        ("[::1]", "https://[::1]:32443"),
+        ("[::1]:443", "https://[::1]:443"),
+        ("https://node-1", "https://node-1"),
+        ("https://node-1:1/x", "https://node-1:1/x"),
+    ],
+)
+def test_a_device_manager_is_named_as_briefly_as_possible(given: str, url: str) -> None:
+    found = load(SnapshotSettings, [given], {})
+
+    assert isinstance(found, SnapshotSettings)
+    assert found.url == url
 
 
 def test_what_is_required_is_missed_together_with_other_problems() -> None:

@@ -100,7 +100,7 @@ async def test_an_age_beyond_counting_is_very_old(
 
 @pytest.mark.parametrize("date", ["yesterday", "Wed, 99 Aug 2026 09:15:04 GMT", "Fri, 31 Dec 9999 23:59:59 -2359"])
 @pytest.mark.asyncio
-async def test_a_date_that_is_none_is_none(client: HttpClient, start_peer: StartPeer, date: str) -> None:
+async def test_an_invalid_date_is_none(client: HttpClient, start_peer: StartPeer, date: str) -> None:
     peer = await start_peer(answering(b"{}", Date=date))
 
     assert (await ask(client, peer.make_url("/"))).date is None
@@ -248,7 +248,7 @@ async def test_a_redirect_is_not_followed(client: HttpClient, start_peer: StartP
 
 
 @pytest.mark.asyncio
-async def test_nobody_listening_is_unreachable_and_no_address_is_told(client: HttpClient) -> None:
+async def test_a_closed_port_is_unreachable_and_its_address_is_not_shown(client: HttpClient) -> None:
     with pytest.raises(FetchError, match="cannot connect: Connection refused") as caught:
         await ask(client, URL(f"http://127.0.0.1:{unused_port()}/"))
 

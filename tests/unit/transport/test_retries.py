@@ -83,7 +83,7 @@ async def test_a_lost_connection_is_made_again(failure: Exception) -> None:
     assert len(peer.asked_s) == 2
 
 
-async def test_a_refused_connection_is_tried_again_only_where_nobody_else_can_be_asked() -> None:
+async def test_a_refused_connection_is_tried_again_only_without_another_source() -> None:
     peer = Peer(REFUSED)
     with pytest.raises(aiohttp.ClientConnectorError):
         await steady().answer(request(), peer, 10.0)
@@ -92,7 +92,7 @@ async def test_a_refused_connection_is_tried_again_only_where_nobody_else_can_be
     assert (await steady(unconnected=True).answer(request(), Peer(REFUSED), 10.0)).status == 200
 
 
-async def test_a_peer_that_cannot_prove_who_it_is_is_not_asked_again() -> None:
+async def test_a_peer_that_cannot_be_verified_is_not_asked_again() -> None:
     peer = Peer(UNTRUSTED)
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
         await steady(unconnected=True).answer(request(), peer, 10.0)

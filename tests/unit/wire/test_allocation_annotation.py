@@ -163,7 +163,7 @@ def test_modes_by_number_and_any_other_number_as_unknown(number: int, mode: Mode
 @pytest.mark.parametrize(
     ("index", "expected"), [(7, 7), (None, None), ("7", None), (-1, None), (1 << 32, None), (1.5, None)]
 )
-def test_an_index_that_is_none_costs_the_card_nothing(index: object, expected: int | None) -> None:
+def test_an_invalid_index_costs_the_card_nothing(index: object, expected: int | None) -> None:
     (card,) = parse({"main": devices(accelerator(index=index))}).cards
     assert (card.id, card.index) == (CARD, expected)
 
@@ -173,14 +173,14 @@ def test_a_partitions_id_counts_in_its_mode_only() -> None:
     assert card.partition_id is None
 
 
-CASE_N11 = "GPU-00000001-aaaa-bbbb-cccc-000000000001"
+UUID = "GPU-00000001-aaaa-bbbb-cccc-000000000001"
 
 
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        (CASE_N11, (CASE_N11, Mode.EXCLUSIVE, None)),
-        (f"{CASE_N11}::3", (CASE_N11, Mode.SHARED, None)),
+        (UUID, (UUID, Mode.EXCLUSIVE, None)),
+        (f"{UUID}::3", (UUID, Mode.SHARED, None)),
         (
             "MIG-00000000-0000-5000-8000-0000000000a0",
             (
@@ -189,14 +189,14 @@ CASE_N11 = "GPU-00000001-aaaa-bbbb-cccc-000000000001"
                 "MIG-00000000-0000-5000-8000-0000000000a0",
             ),
         ),
-        (f"MIG-{CASE_N11}/7/0", (CASE_N11, Mode.PARTITIONED, f"MIG-{CASE_N11}/7/0")),
+        (f"MIG-{UUID}/7/0", (UUID, Mode.PARTITIONED, f"MIG-{UUID}/7/0")),
         ("nvidia0/gi7", ("nvidia0/gi7", Mode.EXCLUSIVE, None)),
         ("0000:3c:00.0", ("0000:3c:00.0", Mode.EXCLUSIVE, None)),
         ("amdgpu_xcp_3", ("amdgpu_xcp_3", Mode.EXCLUSIVE, None)),
         ("slot-9", ("slot-9", Mode.EXCLUSIVE, None)),
     ],
 )
-def test_case_n11_every_form_of_an_id_is_kept_and_none_is_guessed(
+def test_every_form_of_a_device_id_is_kept_and_none_is_guessed(
     written: str, expected: tuple[str, Mode, str | None]
 ) -> None:
     found = parse({"c": devices(accelerator(id=written))})
@@ -206,8 +206,8 @@ def test_case_n11_every_form_of_an_id_is_kept_and_none_is_guessed(
 
 
 def test_a_replica_of_a_slice_stays_a_slice() -> None:
-    (card,) = parse({"c": devices(accelerator(id=f"{CASE_N11}::0", mode=3))}).cards
-    assert (card.id, card.mode) == (CASE_N11, Mode.SLICED)
+    (card,) = parse({"c": devices(accelerator(id=f"{UUID}::0", mode=3))}).cards
+    assert (card.id, card.mode) == (UUID, Mode.SLICED)
 
 
 def test_many_problems_are_counted_and_the_first_named() -> None:

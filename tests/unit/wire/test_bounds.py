@@ -75,7 +75,7 @@ def compact(document: object) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def test_the_fullest_honest_snapshot_is_read_whole() -> None:
+def test_the_largest_valid_snapshot_is_read_whole() -> None:
     body = compact(fullest_snapshot())
     assert len(body) <= snapshot.BODY_LIMIT_BYTES
     found = snapshot.parse(body)
@@ -142,7 +142,7 @@ def fullest_pod(number: int, containers: int) -> dict[str, Any]:
     }
 
 
-def test_the_fullest_honest_summary_is_read_whole() -> None:
+def test_the_largest_valid_summary_is_read_whole() -> None:
     body = compact({"node": {"nodeName": "node-a", "cpu": CPU}, "pods": [fullest_pod(n, 4) for n in range(2000)]})
     assert len(body) <= 16 << 20
     summary = kubelet_summary.decode(body)
@@ -173,7 +173,7 @@ def test_every_other_document_is_bounded_too(decode: Callable[[bytes], object]) 
             decode(b'{"items":[' + b",".join([item] * 4_200_000) + b"]}")
 
 
-def test_the_fullest_honest_allocation_is_read_whole() -> None:
+def test_the_largest_valid_allocation_is_read_whole() -> None:
     placements = [{"start": start, "length": 1} for start in range(4)]
     cards = [
         {

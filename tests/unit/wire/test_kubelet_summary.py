@@ -25,7 +25,7 @@ TIME = "2026-01-01T10:05:00Z"
 MOMENT = datetime(2026, 1, 1, 10, 5, tzinfo=UTC)
 UID = "11111111-1111-4111-8111-111111111111"
 
-CASE_K01 = {
+POD = {
     "node": {"nodeName": "node-a", "startTime": "2026-01-01T00:00:00Z"},
     "pods": [
         {
@@ -132,8 +132,8 @@ def test_a_recreated_pod_of_the_same_name_is_another() -> None:
     assert summary(old, pod()).pod("team-a", "web-0", UID) == EXPECTED
 
 
-def test_case_k01() -> None:
-    entry = only(decode(json.dumps(CASE_K01).encode()))
+def test_ended_containers_count_no_more_and_an_unknown_figure_makes_its_sum_absent() -> None:
+    entry = only(decode(json.dumps(POD).encode()))
     ended = dict.fromkeys(("init-net", "init-db", "dying"), ContainerState.ENDED)
     for states in ({}, {**ended, "app": ContainerState.RUNNING, "bare": ContainerState.WAITING}):
         found = pod_usage(entry, node_time=None, states=states)
@@ -159,13 +159,13 @@ def test_case_k01() -> None:
     ],
     ids=["just created", "nulls", "empty blocks"],
 )
-def test_case_k02_missing_blocks_are_absent_and_never_zero(entry: object) -> None:
+def test_missing_blocks_are_absent_and_never_zero(entry: object) -> None:
     found = usage(entry)
     figures = (found.cpu_nanocores, found.memory_working_set_bytes, found.rootfs_used_bytes)
     assert all(isinstance(figure, Reason) for figure in (*figures, found.ephemeral_storage_used_bytes))
 
 
-def test_case_k02_memory_of_all_zeros_is_unknown_for_a_running_container() -> None:
+def test_memory_of_all_zeros_is_unknown_for_a_running_container() -> None:
     zeros = {"time": TIME, "availableBytes": 2**30, "usageBytes": 0, "workingSetBytes": 0, "rssBytes": 0}
     document = pod()
     document["memory"] = zeros

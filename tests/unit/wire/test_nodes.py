@@ -31,12 +31,12 @@ def test_addresses_keep_their_order_and_unknown_types() -> None:
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536, "10250", None, 1.5, True])
-def test_a_port_that_is_none_reads_as_none(port: Any) -> None:
+def test_an_invalid_port_reads_as_none(port: Any) -> None:
     assert parsed(daemonEndpoints={"kubeletEndpoint": {"Port": port}}).kubelet_port is None
 
 
 @pytest.mark.parametrize("addresses", [None, {}, "10.0.0.7", [1, None, {}, {"type": "InternalIP"}]])
-def test_addresses_that_are_none_are_left_out(addresses: Any) -> None:
+def test_invalid_addresses_are_left_out(addresses: Any) -> None:
     assert parsed(addresses=addresses) == nodes.Node((), None)
 
 

@@ -140,7 +140,7 @@ def test_the_status_of_a_container_that_the_spec_does_not_have_is_ignored() -> N
 
 
 @pytest.mark.parametrize("bad", ["", "1 Gi", "-1", "NaN", True, [], "1e30", "9" * 65])
-def test_a_quantity_that_is_none_makes_its_sums_unknown_and_no_other(bad: object) -> None:
+def test_an_invalid_quantity_makes_only_its_own_sums_unknown(bad: object) -> None:
     found = of(
         container(limits={"cpu": "1", "memory": bad}, requests={"memory": bad}),
         container("log", limits={"cpu": "1", "memory": "1Gi"}),

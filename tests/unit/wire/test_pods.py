@@ -110,7 +110,7 @@ def test_the_state_of_every_kind_of_container(key: str, status: dict[str, object
 
 
 @pytest.mark.parametrize("port", [0, 65536, "https", None, 1.5])
-def test_a_port_that_is_none_is_left_out(port: object) -> None:
+def test_an_invalid_port_is_left_out(port: object) -> None:
     ports = [{"name": "https", "containerPort": port}, {"containerPort": 80}]
     assert parse(spec={"containers": [{"ports": ports}]}).ports == {}
 

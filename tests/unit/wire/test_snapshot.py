@@ -330,7 +330,7 @@ def test_a_section_that_cannot_be_used_says_why(section: object, reason: Reason)
     assert (peer.slices, peer.slices_reason) == (None, reason)
 
 
-def test_a_partition_of_a_sender_that_knows_no_pods() -> None:
+def test_a_partition_of_a_sender_without_pod_uids() -> None:
     partition = {"manufacturer": "nvidia", "deviceID": "GPU-1", "id": "MIG-1", "coresPercent": 7}
     slices = wire.parse(document(slices={"schemaVersion": 1, "partitions": [partition]})).slices
     assert slices is not None
@@ -384,7 +384,7 @@ def test_timestamps(text: object, expected: datetime | None) -> None:
         [],
     ],
 )
-def test_a_time_that_is_none_is_no_snapshot_and_no_zero_time(bad: object) -> None:
+def test_an_invalid_time_is_no_snapshot_and_no_zero_time(bad: object) -> None:
     with pytest.raises(DocumentError, match="snapshot: timestamp: "):
         wire.parse(document(timestamp=bad))
 

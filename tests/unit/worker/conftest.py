@@ -30,10 +30,10 @@ StartPeer = Callable[[Handler], Awaitable[TestServer]]
 @pytest.fixture(autouse=True)
 def blocking_calls_fail() -> Iterator[BlockBuster]:
     """A blocking call made on the loop by the worker's own code fails the test."""
-    # Credentials are read on a loop of their own in a thread of its own, and may block that.
+    # Plugins are asked on a loop of their own in a thread of its own, and may block that.
     with blockbuster_ctx(
         scanned_modules=["devicemanager.transport", "devicemanager.worker"],
-        excluded_modules=["devicemanager.worker.credentials"],
+        excluded_modules=["devicemanager.worker.credential_plugins"],
     ) as blockbuster:
         yield blockbuster
 

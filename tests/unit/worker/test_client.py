@@ -261,7 +261,7 @@ async def test_a_recreated_instance_does_not_get_the_old_pod(side: Client, furni
 
 @pytest.mark.parametrize("skew", [timedelta(minutes=-5), timedelta(minutes=5)], ids=str)
 @pytest.mark.asyncio
-async def test_a_skewed_clock_of_ours_changes_no_age_and_no_figure(
+async def test_a_skewed_clock_of_the_reader_changes_no_age_and_no_figure(
     furnished: StandInCluster, kubeconfig: Path, options: ReadOptions, skew: timedelta
 ) -> None:
     async with connect(Kubeconfig(str(kubeconfig)), options, clock=SkewedClock(skew)) as side:
@@ -306,10 +306,10 @@ async def test_a_rotated_client_pair_is_used_at_once(
     tmp_path: Path,
     options: ReadOptions,
 ) -> None:
-    stranger = DeviceManagerPeer(tmp_path / "stranger")
-    await stranger.start()
-    contexts = [await asyncio.to_thread(peer.client_context) for peer in (stranger, device_manager)]
-    await stranger.stop()
+    unknown = DeviceManagerPeer(tmp_path / "unknown")
+    await unknown.start()
+    contexts = [await asyncio.to_thread(peer.client_context) for peer in (unknown, device_manager)]
+    await unknown.stop()
     current = contexts[:1]
     rotating = ReadOptions(
         lambda: current[0],

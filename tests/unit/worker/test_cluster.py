@@ -5,12 +5,14 @@ import gzip
 import json
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
+from structlog.testing import capture_logs
 from typing_extensions import override
 from yarl import URL
 
@@ -305,6 +307,70 @@ async def test_a_second_401_is_the_answer(client: ClusterClient, source: FixedCr
 
 
 @pytest.mark.asyncio
+async def test_a_token_file_that_is_emptied_leaves_the_last_good_token_in_use_and_a_line_in_the_log(
+    peer: TokenPeer, start_peer: StartPeer, tmp_path: Path
+) -> None:
+    server = (await start_peer(peer.answer)).make_url("/")
+    token = tmp_path / "token"
+
+    class FromKubeconfig(Kubeconfig):
+        """The peer has no TLS, and a kubeconfig's token is only shown over TLS."""
+
+        @override
+        def load(self) -> Credentials:
+            return replace(super().load(), server=server, tls=None)
+
+    def renewed() -> None:
+        token.write_text("first")
+        (tmp_path / "kubeconfig").write_text(
+            "{clusters: [{name: c, cluster: {server: 'https://api.example'}}],"
+            " users: [{name: u, user: {tokenFile: token}}],"
+            " contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}"
+        )
+
+    await asyncio.to_thread(renewed)
+    async with ClusterClient(FromKubeconfig(str(tmp_path / "kubeconfig")), SystemClock()) as client:
+        peer.token = "nobody's"
+        await asyncio.to_thread(token.write_text, "")
+        with capture_logs() as logs, pytest.raises(FetchError) as caught:
+            await client.get("/api")
+        peer.token = "first"
+        await client.get("/api")
+
+    assert caught.value.state is SourceState.UNAUTHORIZED
+    assert peer.asked == ["Bearer first", "Bearer first"]
+    [line] = logs
+    assert line["event"] == "cluster_credentials_unreadable"
+    assert line["error"].endswith("token is empty")
+
+
+@pytest.mark.asyncio
+async def test_whoever_is_impersonated_is_named_in_every_request(start_peer: StartPeer) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = request.headers
+        seen.append((headers["Impersonate-User"], headers.getall("Impersonate-Group")))
+        return web.Response()
+
+    server = (await start_peer(answer)).make_url("/")
+    impersonation = (("Impersonate-User", "jane"), ("Impersonate-Group", "dev"), ("Impersonate-Group", "ops"))
+
+    class Impersonating(FixedCredentials):
+        @override
+        def load(self) -> Credentials:
+            return replace(super().load(), impersonation=impersonation)
+
+    async with ClusterClient(Impersonating(server), SystemClock()) as client:
+        await client.get("/api")
+        await client.post("/api", b"{}")
+        async with client.watch("/api", resource_version="1"):
+            pass
+
+    assert seen == [("jane", ["dev", "ops"])] * 3
+
+
+@pytest.mark.asyncio
 async def test_a_token_that_was_refused_is_not_shown_again(
     client: ClusterClient, source: FixedCredentials, peer: TokenPeer
 ) -> None:
@@ -396,7 +462,7 @@ async def test_entering_without_credentials_says_what_to_change(tmp_path: Path) 
     ids=lambda value: value.trouble.name if isinstance(value, Fault) else "",
 )
 @pytest.mark.asyncio
-async def test_each_trouble_has_its_state(
+async def test_each_fault_has_its_state(
     cluster: ClusterClient, stand_in_cluster: StandInCluster, trouble: Fault, state: SourceState
 ) -> None:
     stand_in_cluster.add_instance(InstanceSpec("team-a", "web", "node-a"))
@@ -466,7 +532,7 @@ async def test_a_server_below_a_path_keeps_it(start_peer: StartPeer, clients: li
         "é",
     ],
 )
-def test_a_name_that_is_none_never_becomes_a_path(name: str) -> None:
+def test_an_invalid_name_never_becomes_a_path(name: str) -> None:
     with pytest.raises(FetchError) as caught:
         object_path("/api/v1/namespaces", name)
 

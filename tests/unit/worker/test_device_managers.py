@@ -251,9 +251,9 @@ async def test_a_client_certificate_that_is_not_accepted_is_named_as_what_it_may
     cluster: ClusterClient, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer, tmp_path: Path
 ) -> None:
     stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", device_manager.port)
-    Authority.create("another").client("worker").write(tmp_path / "stranger")
+    Authority.create("another").client("worker").write(tmp_path / "other")
     context = await asyncio.to_thread(device_manager.client_context)
-    context.load_cert_chain(tmp_path / "stranger" / "tls.crt", tmp_path / "stranger" / "tls.key")
+    context.load_cert_chain(tmp_path / "other" / "tls.crt", tmp_path / "other" / "tls.key")
 
     async with following(cluster, lambda: context) as managers:
         with pytest.raises(FetchError, match="a certificate of ours that it does not accept") as caught:
@@ -378,7 +378,7 @@ def test_a_pod_that_cannot_be_asked_is_none(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("address", ["evil.example", "10.0.0.7@evil.example", "10.0.0.7:1/", "127.1"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(DocumentError, match="address"):
         described(status__podIP=address)
 
@@ -606,7 +606,7 @@ async def test_without_an_age_the_senders_own_date_is_compared(
     ],
 )
 @pytest.mark.asyncio
-async def test_a_period_that_is_none_counts_as_fifteen_seconds(
+async def test_an_invalid_period_counts_as_fifteen_seconds(
     managers: DeviceManagers, device_manager: DeviceManagerPeer, period: float, age: str, stale: bool
 ) -> None:
     device_manager.document["periodSeconds"] = period

@@ -232,7 +232,7 @@ async def test_cores_come_with_the_node(kubelets: DirectKubelets, furnished: Sta
     ids=["self-signed", "another authority", "another address", "expired", "a client's"],
 )
 @pytest.mark.asyncio
-async def test_a_kubelet_that_cannot_prove_who_it_is_never_sees_the_token(
+async def test_a_kubelet_that_cannot_be_verified_never_gets_the_token(
     kubelets: DirectKubelets, furnished: StandInCluster, pair: Callable[[StandInCluster], PemPair], reason: str
 ) -> None:
     async with furnished.kubelet(NODE, pair=pair(furnished)):
@@ -244,7 +244,7 @@ async def test_a_kubelet_that_cannot_prove_who_it_is_never_sees_the_token(
 
 
 @pytest.mark.asyncio
-async def test_a_self_signed_kubelet_is_read_where_somebody_said_so(
+async def test_a_self_signed_kubelet_is_read_where_verification_is_off(
     cluster: ClusterClient, furnished: StandInCluster
 ) -> None:
     anyone = client_context(None, verify=False)
@@ -314,7 +314,7 @@ async def test_a_refused_token_is_read_again_before_the_read_fails(
 
 
 @pytest.mark.asyncio
-async def test_a_token_that_nobody_knows_is_tried_once_more_at_most(
+async def test_an_unknown_token_is_tried_once_more_at_most(
     kubelets: DirectKubelets, furnished: StandInCluster
 ) -> None:
     async with furnished.kubelet(NODE):
@@ -466,7 +466,7 @@ def test_a_node_without_an_address_of_these_types() -> None:
 
 
 @pytest.mark.parametrize("address", ["a b", "evil.example/x?", "user@host", "fe80::1%eth0", "host:80", "-"])
-def test_an_address_that_is_none_is_not_dialled(address: str) -> None:
+def test_an_invalid_address_is_not_dialled(address: str) -> None:
     with pytest.raises(FetchError, match="the node has the address") as caught:
         summary_urls(Node((NodeAddress("InternalIP", address),), None), INTERNAL)
     assert caught.value.state is SourceState.INVALID

@@ -1,4 +1,4 @@
-"""All Instances at once, in virtual time: what is asked how often, and what a silent node costs."""
+"""All Instances at once, in virtual time: what is asked how often, and what a node that does not answer costs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -181,7 +181,9 @@ async def test_warnings_are_counted_past_the_first_twenty() -> None:
     assert found.warnings[-1] == "and 10 more"
 
 
-async def test_many_silent_nodes_still_answer_within_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_with_many_nodes_that_do_not_answer_meets_its_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(listing, "PARALLEL_NODES", 8)
     async with world() as here:
         fill(here, nodes=60, on_each=1)

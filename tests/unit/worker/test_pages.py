@@ -128,7 +128,7 @@ async def test_objects_that_cannot_be_read_cost_themselves_and_one_line() -> Non
     assert [(line["event"], line["reason"]) for line in logs] == [("listed_object_unreadable", "odd")]
 
 
-async def test_a_list_that_is_none_is_invalid() -> None:
+async def test_a_body_that_is_no_list_is_invalid() -> None:
     class Page(PagedCluster):
         @override
         async def get(self, path: str, params: Mapping[str, str] | None = None, **_: Any) -> bytes:

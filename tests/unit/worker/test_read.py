@@ -152,7 +152,7 @@ async def test_a_404_that_does_not_name_the_instance_is_not_its_absence(here: Wo
 
 
 @pytest.mark.parametrize("name", ["..", "../../nodes", "Web", "web?x", "", "web/metrics", "a" * 300])
-async def test_a_name_that_is_none_is_not_found_and_nothing_is_asked(here: World, name: str) -> None:
+async def test_an_invalid_name_is_not_found_and_nothing_is_asked(here: World, name: str) -> None:
     assert isinstance(await here.reader.read("team-a", name), NotFound)
     assert isinstance(await here.reader.read(name, "web"), NotFound)
     assert {len(script.asked) for script in here.cluster.scripts.values()} == {0}
@@ -177,7 +177,7 @@ async def test_an_api_server_that_fails_is_unavailable(here: World, path: str) -
 
 
 @pytest.mark.parametrize("path", [INSTANCE, POD])
-async def test_an_api_server_that_is_silent_is_given_five_seconds(here: World, path: str) -> None:
+async def test_an_api_server_that_does_not_answer_times_out_after_five_seconds(here: World, path: str) -> None:
     here.cluster.scripts[path].takes_s = 1e6
 
     outcome, took_s = await timed(here.reader.read("team-a", "web"))
@@ -202,7 +202,7 @@ async def test_an_instance_without_a_pod_is_unavailable(here: World) -> None:
     assert outcome == Unavailable("Instance team-a/web has no backing pod")
 
 
-async def test_a_pod_of_an_earlier_incarnation_is_not_ours(here: World) -> None:
+async def test_a_pod_of_an_earlier_incarnation_is_not_used(here: World) -> None:
     here.add(WEB, instance_uid="33333333-0000-0000-0000-000000000003")
     pod = here.cluster.scripts[POD].document
     assert isinstance(pod, dict)
@@ -326,7 +326,7 @@ async def test_a_slow_kubelet_is_waited_for_and_preferred(here: World) -> None:
     assert here.cluster.scripts[METRICS].asked == [pytest.approx(2.02)]
 
 
-async def test_a_silent_kubelet_ends_after_four_seconds(here: World) -> None:
+async def test_a_kubelet_that_does_not_answer_times_out_after_four_seconds(here: World) -> None:
     here.cluster.scripts[KUBELET].takes_s = 1e6
 
     outcome, took_s = await timed(here.reader.read("team-a", "web"))
@@ -359,7 +359,7 @@ async def test_no_source_at_all_is_unavailable_and_names_each_and_why(here: Worl
     )
 
 
-async def test_everything_silent_ends_within_five_seconds_of_the_pod(here: World) -> None:
+async def test_without_any_answer_a_read_ends_within_five_seconds_of_the_pod(here: World) -> None:
     for script in (*here.cluster.scripts.values(), *here.device_managers.scripts.values()):
         if script is not here.cluster.scripts[INSTANCE] and script is not here.cluster.scripts[POD]:
             script.takes_s = 1e6
@@ -429,7 +429,7 @@ async def test_a_kept_snapshot_that_was_stale_when_it_was_asked_for_is_stale() -
     assert len(script.asked) == 1
 
 
-async def test_a_silent_device_manager_ends_after_three_seconds(here: World) -> None:
+async def test_a_device_manager_that_does_not_answer_times_out_after_three_seconds(here: World) -> None:
     here.device_managers.scripts["node-a", "nvidia"].takes_s = 1e6
 
     outcome, took_s = await timed(here.reader.read("team-a", "web"))

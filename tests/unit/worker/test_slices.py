@@ -40,7 +40,7 @@ async def test_the_results_come_in_order() -> None:
     assert await Slices(work.clock).map(work.step, []) == []
 
 
-async def test_nobody_waits_for_more_than_a_slice_and_a_step() -> None:
+async def test_the_loop_is_held_for_no_longer_than_a_slice_and_a_step() -> None:
     work = Work(0.001)
     async with asyncio.TaskGroup() as tasks:
         long = tasks.create_task(Slices(work.clock).map(work.step, range(1000)))
@@ -96,7 +96,7 @@ async def test_the_work_of_an_iterator_counts_too() -> None:
     assert 0 < waited_s <= SLICE_S + 0.001
 
 
-async def test_one_that_fails_or_leaves_holds_up_nobody() -> None:
+async def test_one_that_fails_or_is_cancelled_does_not_delay_the_next() -> None:
     work = Work(0.001)
     slices = Slices(work.clock)
 

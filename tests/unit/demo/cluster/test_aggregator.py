@@ -132,7 +132,7 @@ async def test_a_request_is_forwarded_with_the_identity_and_without_the_credenti
 
 
 @pytest.mark.asyncio
-async def test_who_may_not_never_reaches_the_backend(
+async def test_an_unauthorized_request_never_reaches_the_backend(
     stand_in_cluster: StandInCluster, backend: RecordingBackend, session: aiohttp.ClientSession
 ) -> None:
     stand_in_cluster.add_user("tina-token", "tina")

@@ -189,7 +189,7 @@ async def test_metrics_api_may_not_be_served(client: Client) -> None:
     [(None, 403, "Forbidden"), ("nobody", 401, "Unauthorized"), ("tenant", 403, "Forbidden")],
 )
 @pytest.mark.asyncio
-async def test_who_may_not_is_refused(client: Client, token: str | None, status: int, reason: str) -> None:
+async def test_an_unauthorized_user_is_refused(client: Client, token: str | None, status: int, reason: str) -> None:
     client.cluster.add_user("tenant", "tina", ["team-a"])
     code, answer = await client.read("/api/v1/nodes", token)
     assert (code, answer["reason"]) == (status, reason)
@@ -298,7 +298,7 @@ async def test_system_authenticated_is_not_added_to_a_review(client: Client) -> 
 
 
 @pytest.mark.asyncio
-async def test_a_large_answer_is_compressed_for_who_accepts_it(client: Client) -> None:
+async def test_a_large_answer_is_compressed_where_accepted(client: Client) -> None:
     for number in range(100):
         client.cluster.add_instance(InstanceSpec("team-a", f"web-{number}", "node-a"))
     async with client.get(SUMMARY) as answer:

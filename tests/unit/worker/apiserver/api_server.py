@@ -49,6 +49,7 @@ from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.workload import Workload
 from tests import devices
 from tests.timing import START, FakeClock
+from tests.tls_peers import running
 
 GROUPS = ("worker.gpustack.ai", "metrics.example.org")
 NOW = START
@@ -409,5 +410,5 @@ async def running_server(
         if trusted:
             server.trust = trust_of(front_proxy)
             identity.trust(TrustedCAs.parse(front_proxy.pem.certificate))
-        await stack.enter_async_context(listener.running(0.2))
+        await stack.enter_async_context(running(listener, 0.2))
         yield server

@@ -47,7 +47,7 @@ def test_common_names() -> None:
 
 
 @pytest.mark.asyncio
-async def test_nobody_is_anonymous_and_an_empty_user_header_names_nobody() -> None:
+async def test_without_a_credential_or_with_an_empty_user_header_a_caller_is_anonymous() -> None:
     assert await identified() == ANONYMOUS
     assert await identified(("X-Remote-User", ""), shown=certificate(FRONT_PROXY)) == ANONYMOUS
 
@@ -63,25 +63,6 @@ async def test_the_first_user_header_that_is_not_empty_names_the_user() -> None:
         shown=certificate(FRONT_PROXY),
     )
     assert user == User("second", "", ("a", "b", "system:authenticated"), ())
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "shown",
-    [
-        certificate("kubelet"),
-        certificate(),
-        certificate(FRONT_PROXY, "kubelet"),
-        certificate(FRONT_PROXY, not_after="Aug 12 09:15:05 2026 GMT"),
-        certificate(FRONT_PROXY, not_after="never"),
-    ],
-)
-async def test_a_certificate_that_is_not_the_front_proxys_is_refused(shown: dict[str, object]) -> None:
-    api = MadeUpApi(tokens={"good": {"username": "bot"}})
-    for headers in ([], [("X-Remote-User", "u")], [("Authorization", "Bearer good")]):
-        with pytest.raises(UnauthorizedError):
-            await identified(*headers, shown=shown, api=api)
-    assert api.posts == []
 
 
 @pytest.mark.asyncio
@@ -166,7 +147,7 @@ async def test_tokens_that_no_token_looks_like_are_not_even_asked_about() -> Non
     assert api.posts == []
 
 
-def test_the_group_of_everybody_who_is_somebody() -> None:
+def test_authenticated_callers_get_the_group_system_authenticated() -> None:
     assert authenticated(User("u")).groups == ("system:authenticated",)
     for already in (
         User("u", groups=("system:authenticated",)),
@@ -174,3 +155,46 @@ def test_the_group_of_everybody_who_is_somebody() -> None:
         ANONYMOUS,
     ):
         assert authenticated(already) == already
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("shown", "trust"),
+    [
+        (certificate("kubelet"), TRUST),
+        (certificate(), TRUST),
+        (certificate(FRONT_PROXY, "kubelet"), TRUST),
+        (certificate(FRONT_PROXY, not_after="Aug 12 09:15:05 2026 GMT"), TRUST),
+        (certificate(FRONT_PROXY, not_after="never"), TRUST),
+        (certificate(FRONT_PROXY), None),
+    ],
+    ids=["not allowed", "nameless", "two names", "ended", "of no end", "before the CA is known"],
+)
+async def test_a_certificate_that_is_not_the_front_proxys_is_refused_unless_a_token_says_who_it_is(
+    shown: dict[str, object], trust: FrontProxyTrust | None
+) -> None:
+    api = MadeUpApi(tokens={"good": {"username": "bot"}})
+    claim = ("X-Remote-User", "admin")
+
+    found = await identified(claim, ("Authorization", "Bearer good"), shown=shown, trust=trust, api=api)
+
+    assert found == authenticated(User("bot"))
+    asked = len(api.posts)
+    for headers in (
+        [claim],
+        [],
+        [claim, ("Authorization", "Bearer bad")],
+        [claim, ("Authorization", "Basic eDp5")],
+    ):
+        with pytest.raises(UnauthorizedError):
+            await identified(*headers, shown=shown, trust=trust, api=api)
+    assert len(api.posts) == asked + 1  # about the bad token
+
+
+@pytest.mark.asyncio
+async def test_the_front_proxys_own_mistakes_are_not_mended_by_a_token() -> None:
+    api = MadeUpApi(tokens={"good": {"username": "bot"}})
+    headers = [("X-Remote-User", "a"), ("X-Remote-User", "b"), ("Authorization", "Bearer good")]
+    with pytest.raises(UnauthorizedError):
+        await identified(*headers, shown=certificate(FRONT_PROXY), api=api)
+    assert api.posts == []

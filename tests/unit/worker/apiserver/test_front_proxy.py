@@ -54,7 +54,7 @@ def test_no_names_allow_any(names: str | None) -> None:
     assert parse_trust(data).allows("anybody")
 
 
-def test_an_empty_name_allows_nobody_and_an_empty_header_names_none() -> None:
+def test_an_empty_allowed_name_allows_no_certificate_and_an_empty_header_names_no_user() -> None:
     trust = parse_trust(
         {
             **DATA,
@@ -248,7 +248,7 @@ async def test_a_cluster_that_is_away_is_asked_again_with_growing_pauses_and_sai
 
 @pytest.mark.looptime
 @pytest.mark.asyncio
-async def test_a_ca_that_cannot_be_installed_is_not_believed() -> None:
+async def test_a_ca_that_cannot_be_installed_is_not_trusted() -> None:
     def install(pem: str) -> None:
         raise ValueError("not a certificate")
 

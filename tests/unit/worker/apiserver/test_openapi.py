@@ -98,7 +98,7 @@ def test_answers_are_what_the_schemas_say(group: str) -> None:
     absent = card(2, memory_used=Reason.LOST, unhealthy=Reason.PERMISSION)
     sources = [SourceReport("kubelet", SourceState.OK, 5), SourceReport("device-manager/amd", SourceState.STALE)]
     one = usage(cards=[card(), absent], cpu_nanocores=Reason.NOT_YET, sources=sources)
-    many = renderer.many([one], Form(), NOW, Continuation("token", 3))
+    many = renderer.collection([renderer.item(one, Form(), NOW)], Form(), Continuation("token", 3))
     failure = status.too_many_requests("later").document()
     for name, answer in (
         ("InstanceMetrics", json.loads(renderer.one(one, Form(), NOW))),

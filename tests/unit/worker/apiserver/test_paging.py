@@ -72,7 +72,7 @@ def encoded(document: object) -> str:
         "A" * 5000,
     ],
 )
-def test_tokens_that_are_not_ours(token: str) -> None:
+def test_continue_tokens_of_other_servers_are_refused(token: str) -> None:
     with pytest.raises(PageError, match="continue key is not valid"):
         parse_page("", token)
 
@@ -83,6 +83,6 @@ def test_a_token_says_nothing_but_where() -> None:
     assert "=" not in token
 
 
-def test_a_token_longer_than_any_of_ours_is_called_that() -> None:
+def test_a_continue_token_that_is_too_long_is_refused() -> None:
     with pytest.raises(PageError, match="it is too long"):
         parse_page("", "A" * 4096)

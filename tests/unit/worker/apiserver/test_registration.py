@@ -7,10 +7,11 @@ import pytest
 
 from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.model.usage import SourceState
-from devicemanager.worker.apiserver.registration import check_registration, conflict
+from devicemanager.worker.apiserver.registration import OWNER_LABEL, check_registration, conflict
 from tests.unit.worker.apiserver.api_server import GROUPS
 
 OWN = "gpustack-system/devicemanager-worker"
+OWNER = "gpustack-system.devicemanager-worker"
 
 
 class Cluster:
@@ -30,7 +31,7 @@ def api_service(**service: str) -> dict[str, object]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("group", GROUPS)
-async def test_ours_and_nobodys_are_fine(group: str) -> None:
+async def test_a_group_registered_to_our_service_or_to_none_is_served(group: str) -> None:
     for answer in (
         FetchError(SourceState.NOT_SERVED, "not found", status=404),
         api_service(namespace="gpustack-system", name="devicemanager-worker"),
@@ -42,13 +43,39 @@ async def test_ours_and_nobodys_are_fine(group: str) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("group", GROUPS)
-async def test_somebody_elses_is_refused_with_both_ways_out(group: str) -> None:
+async def test_a_group_of_another_service_is_refused_with_both_remedies(group: str) -> None:
     with pytest.raises(SettingsError) as refused:
         await check_registration(Cluster(api_service(namespace="gpustack-system", name="operator")), group, OWN)
     (problem,) = refused.value.problems
     assert f"v1.{group} is registered to service gpustack-system/operator" in problem
     assert "--api-group" in problem
     assert "--take-over-api-service" in problem
+
+
+@pytest.mark.parametrize("labels", [{}, {OWNER_LABEL: "elsewhere.worker"}, {OWNER_LABEL: None}, None])
+@pytest.mark.asyncio
+async def test_one_that_points_here_without_our_label_is_anothers(labels: Mapping[str, object] | None) -> None:
+    """As after an apply over the operator's own, which the operator may take back at any time."""
+    answer = {
+        **api_service(namespace="gpustack-system", name="devicemanager-worker"),
+        "metadata": {"labels": labels},
+    }
+    with pytest.raises(SettingsError) as refused:
+        await check_registration(Cluster(answer), GROUPS[0], OWN, OWNER)
+    (problem,) = refused.value.problems
+    assert f"points at {OWN}, but its label {OWNER_LABEL} is" in problem
+    assert "--take-over-api-service" in problem
+
+
+@pytest.mark.asyncio
+async def test_one_that_carries_our_label_must_point_here_too() -> None:
+    """Who takes an APIService back changes where it points, and mostly leaves labels alone."""
+    ours = {"metadata": {"labels": {OWNER_LABEL: OWNER}}}
+    own = api_service(namespace="gpustack-system", name="devicemanager-worker")
+    await check_registration(Cluster({**own, **ours}), GROUPS[0], OWN, OWNER)
+    others = api_service(namespace="gpustack-system", name="operator")
+    with pytest.raises(SettingsError, match="registered to service gpustack-system/operator"):
+        await check_registration(Cluster({**others, **ours}), GROUPS[0], OWN, OWNER)
 
 
 @pytest.mark.asyncio

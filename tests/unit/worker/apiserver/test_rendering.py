@@ -1,10 +1,12 @@
 """The forms of an answer, all made of the one."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from devicemanager.model.usage import WorkloadUsage
 from devicemanager.worker.apiserver.negotiation import Form, IncludeObject, Shape
 from devicemanager.worker.apiserver.rendering import Continuation, Renderer
 from devicemanager.worker.workloads.instance.workload import INSTANCE
@@ -23,20 +25,26 @@ def plain(renderer: Renderer) -> Any:
     return json.loads(renderer.one(ONE, Form(), NOW))
 
 
+def many(
+    renderer: Renderer, usages: Sequence[WorkloadUsage], form: Form, continuation: Continuation = END
+) -> bytes:
+    return renderer.collection([renderer.item(usage, form, NOW) for usage in usages], form, continuation)
+
+
 def test_lists(renderer: Renderer) -> None:
-    listed = json.loads(renderer.many([ONE, ONE], Form(), NOW, END))
+    listed = json.loads(many(renderer, [ONE, ONE], Form()))
     assert listed == {
         "kind": "InstanceMetricsList",
         "apiVersion": f"{renderer.api_group}/v1",
         "metadata": {"resourceVersion": ""},
         "items": [plain(renderer), plain(renderer)],
     }
-    assert json.loads(renderer.many([], Form(), NOW, END))["items"] == []
+    assert json.loads(many(renderer, [], Form()))["items"] == []
 
 
 def test_a_page_says_how_to_go_on(renderer: Renderer) -> None:
     for shape in (Shape.OBJECT, Shape.TABLE, Shape.METADATA_LIST):
-        metadata = json.loads(renderer.many([ONE], Form(shape), NOW, Continuation("t", 7)))["metadata"]
+        metadata = json.loads(many(renderer, [ONE], Form(shape), Continuation("t", 7)))["metadata"]
         assert metadata == {"resourceVersion": "", "continue": "t", "remainingItemCount": 7}
 
 
@@ -54,7 +62,7 @@ def test_metadata_alone(renderer: Renderer, version: str) -> None:
         },
     }
     assert json.loads(renderer.one(ONE, Form(Shape.METADATA, version=version), NOW)) == partial_object
-    assert json.loads(renderer.many([ONE], Form(Shape.METADATA_LIST, version=version), NOW, END)) == {
+    assert json.loads(many(renderer, [ONE], Form(Shape.METADATA_LIST, version=version))) == {
         "kind": "PartialObjectMetadataList",
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": {"resourceVersion": ""},
@@ -66,7 +74,7 @@ def test_metadata_alone(renderer: Renderer, version: str) -> None:
 
 def test_what_comes_with_a_row(renderer: Renderer) -> None:
     def row_object(include: IncludeObject) -> Any:
-        table = json.loads(renderer.many([ONE], Form(Shape.TABLE, include=include), NOW, END))
+        table = json.loads(many(renderer, [ONE], Form(Shape.TABLE, include=include)))
         return table["rows"][0]["object"]
 
     assert row_object(IncludeObject.NONE) is None
@@ -75,6 +83,6 @@ def test_what_comes_with_a_row(renderer: Renderer) -> None:
 
 
 def test_an_empty_table_has_columns_and_no_rows(renderer: Renderer) -> None:
-    table = json.loads(renderer.many([], Form(Shape.TABLE, version="v1beta1"), NOW, END))
+    table = json.loads(many(renderer, [], Form(Shape.TABLE, version="v1beta1")))
     assert (table["kind"], table["apiVersion"], table["rows"]) == ("Table", "meta.k8s.io/v1beta1", [])
     assert [column["format"] for column in table["columnDefinitions"]] == ["name", *[""] * 17]

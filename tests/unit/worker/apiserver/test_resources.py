@@ -113,7 +113,7 @@ async def test_lists_under_way_are_shared_and_nothing_is_kept(server: Server) ->
     assert server.reader.lists == ["team-a", "team-a"]
 
 
-async def test_those_who_share_a_read_share_its_bytes_and_it_is_counted_once(server: Server) -> None:
+async def test_a_shared_read_shares_its_bytes_and_is_counted_once(server: Server) -> None:
     server.reader.add(usage())
     server.reader.hold = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:

@@ -63,7 +63,7 @@ def test_a_token_review_as_the_real_one_answers() -> None:
         {"username": "x", "extra": {"k": "v"}},
     ],
 )
-def test_a_user_that_is_none_is_nobody(user: object) -> None:
+def test_a_review_that_names_no_user_is_refused(user: object) -> None:
     with pytest.raises(DocumentError):
         reviews.reviewed_user({"authenticated": True, "user": user})
 

@@ -334,7 +334,7 @@ async def test_sources_that_are_down_or_late(server: Server) -> None:
     assert not late.all("Retry-After")
 
 
-async def test_a_fault_of_ours_is_one_callers_answer_and_tells_nothing(server: Server) -> None:
+async def test_an_internal_error_fails_one_request_and_hides_its_cause(server: Server) -> None:
     server.reader.error = RuntimeError("the password is swordfish")
     with capture_logs() as logged:
         for path in (subresource(server), metrics(server), metrics(server) + "?timeout=3s"):
@@ -434,10 +434,10 @@ async def test_headers_without_the_certificate_are_worth_nothing(server: Server)
 
 
 async def test_a_certificate_of_another_ca_fails_the_handshake(server: Server) -> None:
-    for stranger in (Authority.create("front proxy CA"), server.serving):
+    for authority in (Authority.create("front proxy CA"), server.serving):
         with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
             await server.request(
-                subresource(server), [("X-Remote-User", "admin")], client=stranger.client(FRONT_PROXY)
+                subresource(server), [("X-Remote-User", "admin")], client=authority.client(FRONT_PROXY)
             )
     assert server.api.posts == []
 
@@ -476,13 +476,26 @@ async def test_a_certificate_that_expires_on_an_open_connection_is_not_accepted(
     writer.close()
 
 
-async def test_a_name_that_is_not_allowed_is_refused_whatever_else_is_sent(server: Server) -> None:
-    server.api.tokens["good"] = {"username": "viewer"}
+async def test_a_name_that_is_not_allowed_is_refused_without_a_token(server: Server) -> None:
     impostor = server.front_proxy.client("kubelet")
-    for headers in ([("X-Remote-User", "admin")], [("Authorization", "Bearer good")], []):
+    for headers in ([("X-Remote-User", "admin")], []):
         answer = await server.request(subresource(server), headers, client=impostor)
         assert (answer.status, answer.json) == (401, status_of(server, 401, "Unauthorized", "Unauthorized"))
     assert server.api.posts == []
+
+
+async def test_a_name_that_is_not_allowed_leaves_a_token_its_say_and_identity_headers_none(server: Server) -> None:
+    server.reader.add(usage())
+    server.api.tokens["good"] = {"username": "viewer"}
+    impostor = server.front_proxy.client("kubelet")
+    claims = [("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")]
+
+    good = await server.request(subresource(server), [*claims, ("Authorization", "Bearer good")], client=impostor)
+    bad = await server.request(subresource(server), [*claims, ("Authorization", "Bearer bad")], client=impostor)
+
+    assert (good.status, bad.status) == (200, 401)
+    [asked] = server.api.specs(ACCESS_REVIEWS)
+    assert (asked["user"], asked["groups"]) == ("viewer", ["system:authenticated"])
 
 
 async def test_a_repeated_user_or_uid_is_refused_and_repeated_groups_are_not(server: Server) -> None:
@@ -563,7 +576,9 @@ async def test_identity_headers_beside_a_token_are_ignored_without_the_certifica
     assert 'User "bot"' in answer.json["message"]
 
 
-async def test_before_the_front_proxy_is_known_nobody_is_believed_and_discovery_is_there(tmp_path: Path) -> None:
+async def test_before_the_front_proxy_is_known_no_identity_is_trusted_and_discovery_is_served(
+    tmp_path: Path,
+) -> None:
     async with running_server(tmp_path, trusted=False) as server:
         server.api.allows = lambda spec: "nonResourceAttributes" in spec
         assert (await server.request(server.prefix)).status == 200
@@ -863,7 +878,7 @@ async def test_documents_of_one_shape_refuse_other_shapes(server: Server) -> Non
 # The limit on reads under way.
 
 
-async def test_callers_who_cannot_be_checked_in_time_come_back(tmp_path: Path) -> None:
+async def test_too_many_callers_under_review_are_told_to_retry(tmp_path: Path) -> None:
     async with running_server(tmp_path, reviews=1) as server:
         server.api.hold = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:

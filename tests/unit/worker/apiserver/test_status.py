@@ -29,6 +29,6 @@ def test_the_document_has_the_order_and_the_keys_of_the_real_one() -> None:
 
 
 def test_retrying_is_told_in_header_and_body_alike() -> None:
-    busy = status.too_many_requests("later", 3)
-    assert busy.headers == {"Retry-After": "3"}
-    assert busy.details == {"retryAfterSeconds": 3}
+    busy = status.too_many_requests("later")
+    assert busy.headers == {"Retry-After": "1"}
+    assert busy.details == {"retryAfterSeconds": 1}

@@ -103,7 +103,7 @@ async def test_pods_of_many_are_asked_for_in_batches(
 
 
 @pytest.mark.asyncio
-async def test_one_who_makes_too_large_pods_hides_nobody_elses(
+async def test_pods_that_are_too_large_hide_no_others(
     cluster: ClusterClient, stand_in_cluster: StandInCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("devicemanager.worker.pages.PAGE_LIMIT_BYTES", 200_000)
