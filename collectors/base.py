@@ -5,6 +5,7 @@ opens the device. A handle is dropped with the device that it led to and looked 
 devices come back by themselves.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -14,18 +15,12 @@ from collectors.contract import PossibleDriverError
 from collectors.device import Device, DeviceLostError, VendorLibrary
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading
-from devicemanager.model.figures import FIGURES
-from devicemanager.model.reasons import Reason
+from devicemanager.model.reasons import NO_FAULT, Reason
 from devicemanager.rules import plausibility
 
 AMBIGUOUS_STRIKES: Final = 3
 """Ticks in a row for which a device must answer nothing but ambiguous codes before it counts as lost."""
 
-_NO_FAULT: Final = frozenset({Reason.UNSUPPORTED, Reason.PARTITIONED, Reason.REPORTED_ON_PRIMARY})
-"""Reasons for which a device in good health may have no figure at all."""
-
-_UNSUPPORTED: Final = {spec.name: Reason.UNSUPPORTED for spec in FIGURES if spec.share_of is None}
-"""Figures for which the vendor's library has no call."""
 
 T = TypeVar("T")
 
@@ -35,14 +30,17 @@ class LibraryCollector:
 
     Args:
         library: The vendor's calls, units and codes; not opened yet.
+        monotonic_s: Seconds that never go back.
     """
 
-    def __init__(self, library: VendorLibrary) -> None:
+    def __init__(self, library: VendorLibrary, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._library = library
         self._codes = library.codes
         self._devices: list[Device] = []
         self._count = 0
         self._tick = 0
+        self._monotonic_s = monotonic_s
+        self._began_s = 0.0
 
     @property
     def library(self) -> str | None:
@@ -59,6 +57,7 @@ class LibraryCollector:
 
     def cards(self) -> Iterator[Card]:
         self._tick += 1
+        self._began_s = self._monotonic_s()
         name = self._library.call_names.count
         count = self._of_the_library(name, self._library.count)
         if count > plausibility.CARDS_LIMIT:
@@ -69,7 +68,7 @@ class LibraryCollector:
 
     def read(self, card: Card) -> Reading:
         device = self._devices[card.index]
-        device.begin(self._tick)
+        device.begin(self._tick, self._began_s)
         if device.handle is None and (refused := self._look_up(device)) is not None:
             return refused
         try:
@@ -139,8 +138,8 @@ class LibraryCollector:
 
     def _read(self, device: Device) -> Reading:
         identity = device.identify()
-        figures = plausibility.reading({**_UNSUPPORTED, **self._library.figures(device)})
-        health = self._library.health(device)
+        figures = plausibility.reading(self._library.figures(device), missing=Reason.UNSUPPORTED)
+        health = device.health()
         reasons = [*health.faults, *device.failures.faults()]
         return Reading(identity, figures, "; ".join(reasons) or None, health.unread)
 
@@ -157,7 +156,7 @@ class LibraryCollector:
                 raise self._possible_driver_error(code, f"card {device.index}: {asked}", reading)
             if fault is Fault.AMBIGUOUS:
                 ambiguous = code
-        faults = set(reading.figures.reasons) - _NO_FAULT
+        faults = set(reading.figures.reasons) - NO_FAULT
         if ambiguous is not None and faults == {Reason.TRANSIENT_DRIVER_ERROR}:
             return self._strike(device, reading.card, ambiguous)
         anonymous = reading.card == Card(device.index)

@@ -18,6 +18,13 @@ UNSUPPORTED_TICKS: Final = 20
 """Ticks for which a call that is not supported is not made again: 5 minutes at the default period. Not for ever,
 because a driver also says "not supported" while partitioning is on, or of a handle that became invalid."""
 
+HEALTH_TICKS: Final = 4
+"""The health checks, which cost a call each, are made in every fourth tick; devices take turns by their index.
+While one cannot be read, they are made in every tick: one that keeps failing is noticed as soon as a figure is."""
+
+HEALTH_S: Final = 60.0
+"""The longest time for which the result of a health check is kept, whatever the period."""
+
 KEPT_FAILURES: Final = 3
 """Ticks in a row in which a preferred call must fail, after it had answered, before a call of another meaning is
 taken in its place."""
@@ -151,11 +158,17 @@ class Device:
         self.failures = QueryFailures(library.codes)
         self._library = library
         self._forget()
-        self.begin(0)
+        self.begin(0, 0.0)
 
-    def begin(self, tick: int) -> None:
-        """A tick begins; ticks are numbered."""
+    def begin(self, tick: int, now_s: float) -> None:
+        """A tick begins.
+
+        Args:
+            tick: Its number, from 1.
+            now_s: Monotonic time.
+        """
         self._tick = tick
+        self._now_s = now_s
         self.codes: list[tuple[str, int]] = []
         self.failures.begin()
 
@@ -176,6 +189,8 @@ class Device:
         self.kept: dict[str, Any] = {}
         self._refused: dict[tuple[str, int], int] = {}  # a call -> the tick in which it is made again
         self._preferred: dict[str, int] = {}  # a query whose first call has answered -> its failures since
+        self._health: Health | None = None
+        self._health_due = (0, 0.0)  # tick and time
         self.failures.forget()
 
     def identify(self) -> Card:
@@ -187,12 +202,15 @@ class Device:
         Raises:
             DeviceLostError: The device is lost.
         """
-        uuid = _text(self._attempt(self._library.uuid)[0])
+        uuid = _text(self._attempt(self._library.uuid))
         before = self.identity
-        same = before if uuid is not None and uuid == before.id else Card(self.index, uuid)
-        self.identity = same  # also of a device that is lost before it has said the rest
-        name = same.name or _text(self._attempt(self._library.name)[0])
-        address = same.pci_bus_id or _address(self._attempt(self._library.pci_address)[0])
+        same = uuid is not None and uuid == before.id
+        if same and before.name is not None and before.pci_bus_id is not None:
+            return before
+        known = before if same else Card(self.index, uuid)
+        self.identity = known  # also of a device that is lost before it has said the rest
+        name = known.name or _text(self._attempt(self._library.name))
+        address = known.pci_bus_id or _address(self._attempt(self._library.pci_address))
         self.identity = Card(self.index, uuid, name, address)
         if (uuid, address) != (before.id, before.pci_bus_id):
             self._forget()
@@ -243,6 +261,23 @@ class Device:
         """
         return self._call(name, 0, call)[0]
 
+    def health(self) -> Health:
+        """The results of the health checks: of this tick, or of an earlier one (:data:`HEALTH_TICKS`).
+
+        Raises:
+            DeviceLostError: The device is lost.
+        """
+        due_tick, due_s = self._health_due
+        if self._health is not None and self._tick < due_tick and self._now_s < due_s:
+            return self._health
+        self._health = None  # also if the device is lost meanwhile
+        health = self._library.health(self)
+        if not self.failures.any and Reason.TRANSIENT_DRIVER_ERROR not in health.unread.values():
+            self._health = health
+            turn = (self._tick + self.index) % HEALTH_TICKS
+            self._health_due = (self._tick + HEALTH_TICKS - turn, self._now_s + HEALTH_S)
+        return health
+
     def _waits_for_preferred(self, name: str) -> bool:
         """Whether the first call of a query, which just failed, answered so recently that it is waited for."""
         if name not in self._preferred:
@@ -251,29 +286,39 @@ class Device:
         return self._preferred[name] < KEPT_FAILURES
 
     def _call(self, name: str, position: int, call: Call) -> tuple[Any, int | None]:
-        """As :meth:`_attempt`, except for a call that is remembered as not supported."""
-        key = (name, position)
-        if self._tick < self._refused.get(key, 0):
+        """What one call returns, or the reason for having nothing and the code that says so, which is noted.
+
+        A call that is remembered as not supported is not made.
+        """
+        if self._refused and self._tick < self._refused.get((name, position), 0):
             return Reason.UNSUPPORTED, None
-        answer, code = self._attempt(call)
-        if code is not None:
-            self.codes.append((name, code))
+        code = None
+        try:
+            answer = call(self.handle)
+        except Exception as error:  # noqa: BLE001 - what is not the library's is raised again
+            answer, code = self._reason(error)
+            if code is not None:
+                self.codes.append((name, code))
         if answer is Reason.UNSUPPORTED:
-            self._refused[key] = self._tick + UNSUPPORTED_TICKS
+            self._refused[name, position] = self._tick + UNSUPPORTED_TICKS
         return answer, code
 
-    def _attempt(self, call: Call) -> tuple[Any, int | None]:
-        """What a call returns, or the reason for having nothing and the code that says so."""
+    def _attempt(self, call: Call) -> Any:
+        """What a call about the identity returns, or the reason for having nothing."""
         try:
-            return call(self.handle), None
-        except UnicodeDecodeError:
+            return call(self.handle)
+        except Exception as error:  # noqa: BLE001 - what is not the library's is raised again
+            return self._reason(error)[0]
+
+    def _reason(self, error: Exception) -> tuple[Reason, int | None]:
+        """The reason for having nothing, and the code that says so. Raises what is not the library's."""
+        if isinstance(error, UnicodeDecodeError):
             return Reason.INVALID_DATA, None
-        except Exception as error:
-            code = self._library.code_of(error)
-            if code is None and isinstance(error, AttributeError | TypeError):
-                return Reason.UNSUPPORTED, None
-            if code is None:
-                raise
+        code = self._library.code_of(error)
+        if code is None and isinstance(error, AttributeError | TypeError):
+            return Reason.UNSUPPORTED, None
+        if code is None:
+            raise error
         fault = self._library.codes.fault(code)
         if fault is Fault.LOST:
             raise DeviceLostError(code)

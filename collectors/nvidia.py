@@ -7,6 +7,7 @@ What is done with failures is in :mod:`collectors.base` and :mod:`collectors.dev
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from collectors import nvidia_binding, nvml_codes
@@ -134,10 +135,7 @@ class NvidiaLibrary:
                 "older_clocks", lambda handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
             )
             mask = mask if older is Reason.UNSUPPORTED else older
-        if not isinstance(mask, int):
-            return mask
-        names = [name for bit, name in enumerate(_CLOCK_REDUCTIONS) if mask >> bit & 1]
-        return [*names, "other"] if mask >> len(_CLOCK_REDUCTIONS) else names
+        return _reductions(mask) if isinstance(mask, int) else mask
 
     def _utilization(self, device: Device) -> Any:
         """The parent of a partitioned card has no utilization of its own. A pending change of mode is none yet."""
@@ -183,6 +181,12 @@ class NvidiaLibrary:
         if isinstance(rows, Reason) and rows is not Reason.UNSUPPORTED:  # cards before Ampere have no such rows
             unread[REMAPPED_ROWS] = rows
         return Health(device.kept.get("memory_faults", ()), unread)
+
+
+@lru_cache(maxsize=64)
+def _reductions(mask: int) -> tuple[str, ...]:
+    names = tuple(name for bit, name in enumerate(_CLOCK_REDUCTIONS) if mask >> bit & 1)
+    return (*names, "other") if mask >> len(_CLOCK_REDUCTIONS) else names
 
 
 def _memory_faults(errors: Any, rows: Any) -> list[str]:

@@ -6,6 +6,7 @@ says nothing of their health. Reading needs no privilege.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from os.path import lexists
 from pathlib import Path
 from typing import Final
 
@@ -68,7 +69,7 @@ def scan(sys_root: Path = Path("/sys")) -> tuple[PciDevice, ...]:
             integrated=vendors[vendor].pci_integrated
             and class_code.startswith(_DISPLAY)
             and _in_processor(address, classes),
-            virtual_function=(path / "physfn").exists(),
+            virtual_function=lexists(path / "physfn"),
         )
         for address, vendor, class_code, path in functions
         if vendor in vendors and class_code[:2] in vendors[vendor].pci_classes

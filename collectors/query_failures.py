@@ -25,7 +25,7 @@ class QueryFailures:
 
     def begin(self) -> None:
         """A tick begins."""
-        self._now: dict[str, int | None] = {}
+        self._now: dict[str, int] = {}
         self._degraded: int | None = None
 
     def forget(self) -> None:
@@ -34,19 +34,25 @@ class QueryFailures:
 
     def record(self, query: str, code: int | None) -> None:
         """How a query ended: the code of its failure, None if it answered or there is none."""
-        self._now[query] = code if code is not None and self._codes.fault(code) in _COUNTED else None
+        if code is not None and self._codes.fault(code) in _COUNTED:
+            self._now[query] = code
+        elif self._in_a_row or self._now:
+            self._in_a_row.pop(query, None)
+            self._now.pop(query, None)
 
     def degraded(self, code: int) -> None:
         """Some call said that the device is damaged."""
         self._degraded = code
 
+    @property
+    def any(self) -> bool:
+        """Whether anything has failed in this tick that counts."""
+        return bool(self._now) or self._degraded is not None
+
     def faults(self) -> list[str]:
         """A line for each fault, by this tick and those before. Called once a reading, after all queries."""
         said = []
         for query, code in self._now.items():
-            if code is None:
-                self._in_a_row.pop(query, None)
-                continue
             self._in_a_row[query] = self._in_a_row.get(query, 0) + 1
             if self._codes.fault(code) is Fault.DRIVER:
                 said.append(f"{query}: {self._codes.named(code)}")

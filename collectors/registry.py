@@ -150,6 +150,16 @@ def known(name: str) -> Manufacturer | None:
     return entry if plug_in is None else replace(entry or Manufacturer(name=name), collector=plug_in)
 
 
+def those_known(name: str) -> str:
+    """What to say of a name that is not known: what may have been meant, and all that there are."""
+    import difflib
+    from importlib.metadata import entry_points
+
+    names = sorted({*MANUFACTURERS, *entry_points(group=ENTRY_POINT_GROUP).names})
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"{f'did you mean {close[0]}? ' if close else ''}known are {', '.join(names)}"
+
+
 def load(name: str, *, scenario: str | None = None) -> Collector:
     """A collector that is not opened yet.
 
@@ -162,7 +172,7 @@ def load(name: str, *, scenario: str | None = None) -> Collector:
     """
     entry = known(name)
     if entry is None:
-        raise SettingsError([f"no manufacturer is called {excerpt(name)!r}; known are {', '.join(MANUFACTURERS)}"])
+        raise SettingsError([f"no manufacturer is called {excerpt(name)!r}; {those_known(name)}"])
     if scenario is not None and not entry.simulated:
         raise SettingsError([f"a scenario is for simulated cards, not for {name}"])
     if entry.collector is None:

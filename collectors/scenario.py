@@ -55,8 +55,14 @@ def read_scenario(path: Path, manufacturer: str) -> Scenario:
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise CollectorError(CollectorState.FAILED, f"scenario {path}: {type(error).__name__}: {error}") from error
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise CollectorError(CollectorState.FAILED, f"scenario {path}: {what}") from error
+    except RecursionError as error:
+        raise CollectorError(CollectorState.FAILED, f"scenario {path}: is nested too deep") from error
+    except ValueError as error:  # no UTF-8, or no TOML
+        what = "is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else f"is no TOML: {error}"
+        raise CollectorError(CollectorState.FAILED, f"scenario {path}: {what}") from error
     return parse_scenario(document, manufacturer)
 
 
@@ -95,11 +101,11 @@ def _cards(top: Table, manufacturer: str) -> tuple[SimulatedCard, ...]:
             own.problem("index", f"is {index}, but there are {count} cards")
         tables[index] = own  # a card too many as well, so that what else is wrong with it is found
     common = top.child("card")
-    if common.has("id") or common.has("index"):
-        common.problem("id", "and index belong to one card, under cards")
-    cards = tuple(
-        _card(common.overlaid(own, f"card {index}: "), manufacturer, index) for index, own in tables.items()
-    )
+    for key in ("id", "index"):
+        if common.has(key):
+            common.problem(key, "belongs to one card, in [[cards]]")
+    common = common.without("id", "index")
+    cards = tuple(_card(common.overlaid(own), manufacturer, index) for index, own in tables.items())
     if len({card.id for card in cards}) != len(cards):
         top.problems.append("two cards have the same id")
     partitions = [partition for card in cards for partition in card.partitions]
@@ -199,7 +205,7 @@ def _window_of(table: Table, key: str) -> Window | None:
         return Window() if flag else None
     if not table.has(key):
         return None
-    inner = table.child(key)
+    inner = table.child(key, "must be true, false, or a table with every, at and for")
     window = _window(inner)
     inner.finish()
     return window

@@ -1,6 +1,9 @@
-"""Typed access to a table of a scenario file, with every problem collected instead of the first one raised."""
+"""Typed access to a table of a scenario file, with every problem collected instead of the first one raised.
 
-from collections.abc import Mapping, Sequence
+A problem is named by its place in the file, so that one in the defaults of all cards is one problem.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from devicemanager.model.reasons import Reason
@@ -17,9 +20,17 @@ class Table:
         problems: One phrase each, shared by all tables of a document, in the order of asking.
     """
 
-    def __init__(self, content: Mapping[str, Any], place: str, problems: list[str]) -> None:
+    def __init__(
+        self,
+        content: Mapping[str, Any],
+        place: str,
+        problems: list[str],
+        places: Mapping[str, str] | None = None,
+    ) -> None:
+        """Args: ``places`` gives the place of keys that come from another table."""
         self._content = content
         self._place = place
+        self._places = places or {}
         self._asked: set[str] = set()
         self.problems = problems
 
@@ -29,7 +40,7 @@ class Table:
 
     def problem(self, key: str, what: str) -> None:
         """Note that a key's value cannot be used."""
-        self.problems.append(f"{self._place}{key} {what}")
+        self.problems.append(f"{self._place_of(key)} {what}")
 
     def text(self, key: str, default: str) -> str:
         """A string that is not empty."""
@@ -45,7 +56,7 @@ class Table:
         for candidate in allowed:
             if candidate == value:
                 return candidate
-        self.problem(key, f"must be one of {', '.join(allowed)}")
+        self.problem(key, f"must be one of {', '.join(allowed)}{_suggestion(value, allowed)}")
         return default
 
     def integer(self, key: str, default: int, lowest: int, highest: int) -> int:
@@ -83,25 +94,33 @@ class Table:
             self.problem(key, 'must be a duration such as "1m30s"')
             return default
 
-    def child(self, key: str) -> "Table":
-        """A table inside this one; an empty one where it is missing."""
+    def child(self, key: str, otherwise: str | None = None) -> "Table":
+        """A table inside this one; an empty one where it is missing. ``otherwise`` says what it must be."""
         value = self._take(key, {})
         if not isinstance(value, Mapping):
-            self.problem(key, "must be a table")
+            self.problem(key, otherwise or "must be a table")
             value = {}
-        return Table(value, f"{self._place}{key}.", self.problems)
+        return Table(value, f"{self._place_of(key)}.", self.problems)
 
     def children(self, key: str) -> list["Table"]:
         """An array of tables; empty where it is missing."""
         value = self._take(key, [])
         if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
-            self.problem(key, "must be an array of tables")
+            self.problem(key, f"must be an array of tables, [[{key}]] for each")
             return []
-        return [Table(one, f"{self._place}{key}[{position}].", self.problems) for position, one in enumerate(value)]
+        return [
+            Table(one, f"{self._place_of(key)}[{position}].", self.problems) for position, one in enumerate(value)
+        ]
 
-    def overlaid(self, other: "Table", place: str) -> "Table":
+    def overlaid(self, other: "Table") -> "Table":
         """This table with the keys of another in place of its own; tables inside are replaced, not merged."""
-        return Table({**self._content, **other._content}, place, self.problems)
+        own = {key: self._place for key in self._content if key not in other._content}
+        return Table({**self._content, **other._content}, other._place, self.problems, own)
+
+    def without(self, *keys: str) -> "Table":
+        """This table without some of its keys."""
+        content = {key: value for key, value in self._content.items() if key not in keys}
+        return Table(content, self._place, self.problems)
 
     def flag(self, key: str) -> bool | None:
         """``true`` or ``false``; None where the key is missing or holds something else, which is left for later."""
@@ -115,8 +134,18 @@ class Table:
         """Note every key that nothing asked for: a typing error must not pass for a setting."""
         for key in self._content:
             if key not in self._asked:
-                self.problem(key, "is unknown")
+                self.problem(key, f"is unknown{_suggestion(key, self._asked)}")
+
+    def _place_of(self, key: str) -> str:
+        return self._places.get(key, self._place) + key
 
     def _take(self, key: str, default: object) -> Any:
         self._asked.add(key)
         return self._content.get(key, default)
+
+
+def _suggestion(word: object, known: Iterable[str]) -> str:
+    import difflib  # a process without a mistake does not pay for it
+
+    close = difflib.get_close_matches(str(word), sorted(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -118,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"devicemanager: {error}", file=sys.stderr)
         return EXIT_FAILED
     finally:
+        logs.finish()
         streams.finish()
 
 
@@ -163,7 +164,8 @@ def _start(program: str, command: Command, arguments: Sequence[str]) -> int:
         return EXIT_OK
     settings = from_process(model, arguments, resolve_name(command.rules))
     if isinstance(settings, LogSettings):
-        logs.configure(settings.log_format, settings.log_level, sys.stdout if command.serves else sys.stderr)
+        stream = sys.stdout if command.serves else sys.stderr
+        logs.configure(settings.log_format, settings.log_level, stream, queued=command.serves)
         if command.serves:
             log = structlog.get_logger()
             log.info("program_started", program=program, version=__version__, settings=effective(settings))

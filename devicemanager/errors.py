@@ -2,27 +2,17 @@
 
 A class exists only where a caller acts differently. Foreign errors are translated once, at the border where
 they appear (``raise … from``); none of ours derives from a foreign class.
-
-* ``DeviceManagerError``
-
-  * ``SettingsError`` - what the person running us must change; all problems at once, exit code 2
-  * ``CollectorError`` - a vendor library as a whole cannot be used
-  * ``DocumentError`` - bytes from a peer are not the document they should be
-
-    * ``ExcessError`` - they hold more than any honest peer sends
-
-  * ``ContainerOutdatedError`` - only a new container has what this program needs
-  * ``FetchError`` - a peer could not be asked, or refused
-  * ``OutputError`` - the answer could not be written to where it was wanted
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from devicemanager.model.accelerator import CollectorState
 
 if TYPE_CHECKING:  # the collector process must not pay for the worker's models
     from devicemanager.model.usage import SourceState
+
+E = TypeVar("E", bound=Exception)
 
 FOREIGN_TEXT_LIMIT: Final = 256
 """Characters of a foreign body that may enter a message: enough to recognise it, too few to carry a secret far."""
@@ -32,6 +22,15 @@ def excerpt(text: str, limit: int = FOREIGN_TEXT_LIMIT) -> str:
     """Foreign text as one printable line of at most ``limit`` characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * limit]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
+    """The errors in a group and in the groups within it."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
 
 
 class DeviceManagerError(Exception):
@@ -84,6 +83,7 @@ class FetchError(DeviceManagerError):
         status: The HTTP status, where there was an answer.
         reason: The machine-readable reason of a Kubernetes Status, where the answer was one (``NotFound``).
         object_name: The object that the Status names in its details, where it names one.
+        retry_after_s: For how long the peer wants to be left alone, where it says so.
         lasting: Whether the failure counts for as long as a good answer would be kept: reading the same again
             costs much and would show the same.
     """
@@ -96,6 +96,7 @@ class FetchError(DeviceManagerError):
         status: int | None = None,
         reason: str | None = None,
         object_name: str | None = None,
+        retry_after_s: int | None = None,
         lasting: bool = False,
     ) -> None:
         super().__init__(message)
@@ -104,6 +105,7 @@ class FetchError(DeviceManagerError):
         self.status = status
         self.reason = reason
         self.object_name = object_name
+        self.retry_after_s = retry_after_s
         self.lasting = lasting
 
     def again(self) -> Self:
@@ -114,6 +116,7 @@ class FetchError(DeviceManagerError):
             status=self.status,
             reason=self.reason,
             object_name=self.object_name,
+            retry_after_s=self.retry_after_s,
             lasting=self.lasting,
         )
 

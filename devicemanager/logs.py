@@ -2,7 +2,8 @@
 
 An event is a constant snake_case name of a fact, with its values as keys that carry units. ``docs/log-events.md``
 lists every one, and a test compares. Messages of libraries are the event ``library_message``.
-A log line never fails the code that wrote it, and tracebacks carry no values of variables: those may be secrets.
+A log line never fails the code that wrote it, nor holds up a server's, and tracebacks carry no values of variables:
+those may be secrets.
 """
 
 import contextlib
@@ -14,7 +15,10 @@ from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import EventDict, Processor, WrappedLogger
 from typing_extensions import override
 
+from devicemanager.log_queue import LogQueue
 from devicemanager.settings.output import LogFormat, LogLevel
+
+_FINISH_S: Final = 1.0
 
 _LEVELS: Final = {
     LogLevel.DEBUG: logging.DEBUG,
@@ -38,6 +42,46 @@ class _Lines:
     log = debug = info = warn = warning = error = critical = fatal = exception = msg
 
 
+class _QueuedLines(_Lines):
+    """Queues whole lines, for a server, which must not wait for whoever reads its log."""
+
+    def __init__(self, stream: TextIO, queue: LogQueue) -> None:
+        super().__init__(stream)
+        self._queue = queue
+
+    @override
+    def msg(self, line: str) -> None:
+        self._queue.put((line + "\n").encode(self._stream.encoding, "backslashreplace"))
+
+    log = debug = info = warn = warning = error = critical = fatal = exception = msg
+
+
+_queues: Final[list[LogQueue]] = []
+"""The queue of this process, if its log has one."""
+
+
+def lines_dropped() -> int:
+    """How many lines could not be written since the program started."""
+    return sum(queue.dropped for queue in _queues)
+
+
+def finish() -> None:
+    """Write what is queued, unless that takes more than a second: called at the end of the program."""
+    while _queues:
+        _queues.pop().close(_FINISH_S)
+
+
+def _say_dropped(lines: int) -> None:
+    structlog.get_logger().warning("log_lines_dropped", lines=lines)
+
+
+def _lines(stream: TextIO, *, queued: bool) -> _Lines:
+    if not queued:
+        return _Lines(stream)
+    _queues.append(LogQueue(stream.fileno(), _say_dropped))
+    return _QueuedLines(stream, _queues[-1])
+
+
 class _LibraryMessages(logging.Handler):
     """Turns what libraries log into our own event."""
 
@@ -51,14 +95,16 @@ class _LibraryMessages(logging.Handler):
         log.log(record.levelno, "library_message", logger=record.name, message=message, exc_info=record.exc_info)
 
 
-def configure(log_format: LogFormat, log_level: LogLevel, stream: TextIO) -> None:
+def configure(log_format: LogFormat, log_level: LogLevel, stream: TextIO, *, queued: bool = False) -> None:
     """Set up logging for the whole process. Called once, by the program's entry point.
 
     Args:
         log_format: ``auto`` decides by whether ``stream`` is a terminal.
         log_level: The least severe level to write.
         stream: A server logs to stdout; a command whose stdout is its answer logs to stderr.
+        queued: For a server: a thread writes the lines to the stream's descriptor until :func:`finish` is called.
     """
+    lines = _lines(stream, queued=queued)
     level = _LEVELS[log_level]
     structlog.configure(
         processors=[
@@ -68,7 +114,7 @@ def configure(log_format: LogFormat, log_level: LogLevel, stream: TextIO) -> Non
             *_renderer(log_format, stream),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: _Lines(stream),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,  # lines are rare, and a logger bound early must see this configuration
     )
     logging.captureWarnings(True)

@@ -45,6 +45,8 @@ def _meaning(spec: FigureSpec) -> str:
     unit = unit_text(quantity).removeprefix(", ") or "list of text"
     computed = f"computed from `{'` and `'.join(spec.share_of)}`" if spec.share_of else None
     lies = computed or f"{quantity.lowest}..{quantity.highest} {quantity.unit}"
+    lies += f", at most `{spec.part_of}`" if spec.part_of else ""
+    lies += f", at most {spec.at_most[1]} times `{spec.at_most[0]}`" if spec.at_most else ""
     return f"| `{spec.name}` | {spec.description} | {unit} | {lies} | {spec.scope} |"
 
 

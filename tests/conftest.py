@@ -1,4 +1,4 @@
-"""Fixtures shared by every room."""
+"""Fixtures shared by all tests."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 import structlog
 
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.node import launcher
+from tests.cluster.stand_in import StandInCluster
 from tests.standins.nvml import NvmlStandin
 
 

@@ -22,6 +22,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import SystemClock
+from devicemanager.serving.listener import Listener
 from devicemanager.tls.certificates import Authority, PemPair
 from devicemanager.tls.identity import ServerIdentity
 from devicemanager.tls.material import Pair, TrustedCAs, client_context
@@ -29,6 +30,18 @@ from devicemanager.tls.material import Pair, TrustedCAs, client_context
 SERVER_NAMES = ("device-manager.test", "127.0.0.1", "::1")
 DEADLINE_S = 10.0
 """Longer than anything here takes on a busy machine; reached only when something is broken."""
+
+
+@contextlib.asynccontextmanager
+async def running(listener: Listener, drain_s: float = 1.0) -> AsyncIterator[Listener]:
+    """Listen and serve for as long as the block runs, then drain."""
+    await listener.start()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(listener.serve())
+        try:
+            yield listener
+        finally:
+            await listener.drain(drain_s)
 
 
 def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -18,6 +18,8 @@ from rich.text import Text
 from devicemanager.model.accelerator import CollectorState, Figure, Reason
 from devicemanager.model.figures import Figures
 from devicemanager.model.usage import AcceleratorUsage, SourceReport, SourceState, UsageSample, WorkloadUsage
+from devicemanager.rules.duration import format_duration
+from devicemanager.rules.freshness import sample_age_s
 
 WIDEST: Final = 110
 """Columns; on wider terminals lines of figures get hard to follow."""
@@ -75,13 +77,13 @@ def _panel(view: View, now: datetime, width: int, *, ascii_only: bool) -> Panel:
         content = Text(view.problem or "no sample", style="yellow")
         age = ""
     else:
-        room = width - _BORDERS
-        parts: list[Table | Text] = [_usage_table(sample, room, ascii_only=ascii_only)]
+        available = width - _BORDERS
+        parts: list[Table | Text] = [_usage_table(sample, available, ascii_only=ascii_only)]
         if sample.accelerators:
-            parts.append(_card_table(sample.accelerators, room, ascii_only=ascii_only))
-        parts.append(_sources(sample.sources, room, ascii_only=ascii_only))
+            parts.append(_card_table(sample.accelerators, available, ascii_only=ascii_only))
+        parts.append(_sources(sample.sources, available, ascii_only=ascii_only))
         content = Group(*parts)
-        age = f"sampled {age_text(sample.timestamp, now)} ago"
+        age = f"sampled {format_duration(sample_age_s(sample, now))} ago"
     return Panel(
         content,
         title=Text.assemble((view.title, "bold"), (place, "not bold")),
@@ -94,7 +96,7 @@ def _panel(view: View, now: datetime, width: int, *, ascii_only: bool) -> Panel:
     )
 
 
-def _usage_table(sample: UsageSample, room: int, *, ascii_only: bool) -> Table:
+def _usage_table(sample: UsageSample, available: int, *, ascii_only: bool) -> Table:
     limits = sample.limits
     rows = (
         ("CPU", cores_text(sample.cpu_usage_nanocores, limits.cpu_millicores), sample.cpu_usage_nanocores,
@@ -110,14 +112,14 @@ def _usage_table(sample: UsageSample, room: int, *, ascii_only: bool) -> Table:
         "share": [share_bar(share, ascii_only=ascii_only) for share in shares],
         "figures": [Text(text) for _, text, *_ in rows],
     }
-    if _width(columns) > room:
+    if _width(columns) > available:
         columns["share"] = [_share(share) for share in shares]
     table = Table.grid(*columns, padding=(0, _GAP, 0, 0))
     return _filled(table, columns)
 
 
-def _card_table(cards: Sequence[AcceleratorUsage], room: int, *, ascii_only: bool) -> Table:
-    """As many columns as there is room for: one that is missing is seen to be, a figure cut short is not."""
+def _card_table(cards: Sequence[AcceleratorUsage], available: int, *, ascii_only: bool) -> Table:
+    """As many columns as fit: one that is missing is seen to be, a figure cut short is not."""
     columns = {
         "Card": [Text(card.id, style="bold") for card in cards],
         "Product": [Text(card.name or "-") for card in cards],
@@ -130,7 +132,7 @@ def _card_table(cards: Sequence[AcceleratorUsage], room: int, *, ascii_only: boo
         "Health": [_health(card.unhealthy) for card in cards],
     }
     for header in _NARROWER:
-        if _width(columns) <= room:
+        if _width(columns) <= available:
             break
         if header == "Util":
             columns[header] = [_utilization(card, ascii_only=True, bar=False) for card in cards]
@@ -143,7 +145,7 @@ def _card_table(cards: Sequence[AcceleratorUsage], room: int, *, ascii_only: boo
 
 
 def _width(columns: Mapping[str, Sequence[Text]]) -> int:
-    """What columns need side by side, each at least its usual room."""
+    """What columns need side by side, each at least its usual width."""
     widths = (
         max(_USUAL_COLUMNS.get(name, 0), *(cell.cell_len for cell in cells)) for name, cells in columns.items()
     )
@@ -186,7 +188,7 @@ def _source(source: SourceReport) -> Text:
 
 
 def share_bar(share: int | None, *, ascii_only: bool) -> Text:
-    """Ten columns filled as far as the share goes, and the share itself; empty room when there is none to show."""
+    """Ten columns filled as far as the share goes, and the share itself; spaces when there is none to show."""
     if share is None:
         return Text(" " * (_BAR_COLUMNS + 6))
     full, rest = ("#", "-") if ascii_only else ("━", "╌")
@@ -228,11 +230,6 @@ def gib_text(used_mib: Figure, total_mib: Figure | None) -> str:
 def figure_text(figure: Figure, unit: str) -> str:
     """A figure with its unit, or the reason for having none."""
     return f"<{figure}>" if isinstance(figure, Reason) else f"{figure}{unit}"
-
-
-def age_text(timestamp: datetime, now: datetime) -> str:
-    """Whole seconds since a sample; never negative."""
-    return f"{max(0, int((now - timestamp).total_seconds()))} s"
 
 
 def _two_decimals(figure: Figure, divisor: int) -> str:

@@ -41,12 +41,7 @@ class Program:
 
     @classmethod
     async def start(cls, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> "Program":
-        """Start ``devicemanager <arguments>``.
-
-        Args:
-            name: What errors call it.
-            arguments: The sub-command and its flags.
-            environment: The whole environment of the child.
+        """Start ``devicemanager <arguments>`` in this environment alone; errors call it ``name``.
 
         Raises:
             DemoError: The process could not be started at all.

@@ -27,6 +27,25 @@ class CollectorState(StrEnum):
     FAILED = "failed"
 
 
+class RestartReason(StrEnum):
+    """Why a collector process took the place of another. Closed, as :class:`Reason` is.
+
+    The first two are one device's fault, the next five the process's, and the last three ours: the process took too
+    much memory or too many descriptors, or was to read other devices.
+    """
+
+    DEVICE_TIMEOUT = "device_timeout"
+    DEVICE_CRASH = "device_crash"
+    UNRESPONSIVE = "unresponsive"
+    CRASHED = "crashed"
+    KILLED = "killed"
+    UNUSABLE = "unusable"
+    FAILED = "failed"
+    MEMORY = "memory"
+    DESCRIPTORS = "descriptors"
+    SELECTION = "selection"
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceKey:
     """What a device is addressed by: its index until it is identified, then its id; a partition by parent and id.
@@ -150,14 +169,14 @@ class CollectorStatus:
         since: When this state began, aware UTC.
         detail: One line for a person; None when the state says it all.
         consecutive_failures: Samples failed since the last good one.
-        restarts: Collector processes started beyond the first.
+        restarts: Collector processes started beyond the first, by why; a reason that did not occur may be left out.
     """
 
     state: CollectorState
     since: datetime
     detail: str | None = None
     consecutive_failures: int = 0
-    restarts: int = 0
+    restarts: Mapping[RestartReason, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 
 class Mode(IntEnum):
@@ -22,6 +23,10 @@ class Mode(IntEnum):
         return self.name.capitalize()
 
 
+UNITS_PER_CARD: Final = 1_600_000
+"""Into how many units the allocator divides a card."""
+
+
 @dataclass(frozen=True, slots=True)
 class AllocatedCard:
     """One card given to one container.
@@ -33,6 +38,8 @@ class AllocatedCard:
         mode: ``UNKNOWN`` for a number that is none of ours: whether others hold the card too is then in doubt.
         container: Name of the container that holds it.
         partition_id: UUID of the partition when ``mode`` is ``PARTITIONED`` and the allocator recorded it.
+        profile: Of the partition (``1g.10gb``), where the allocator recorded it.
+        units: How much of the card was given, of ``UNITS_PER_CARD``; None where the allocator gives none.
     """
 
     manufacturer: str
@@ -41,6 +48,8 @@ class AllocatedCard:
     mode: Mode
     container: str
     partition_id: str | None = None
+    profile: str | None = None
+    units: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ In a reading a figure is in the unit in which libraries give it (bytes, milliwat
 in the unit of the wire (MiB, watts). The module is longer than others because the whole table is in one place.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from devicemanager.model.reasons import Reason
 
@@ -62,16 +63,7 @@ MEMORY: Final = Quantity(
     cell_unit="Mi",
     bits=64,
 )
-CAPACITY: Final = Quantity(
-    unit="bytes",
-    lowest=1,
-    highest=1 << 50,
-    wire_unit="MiB",
-    wire_divisor=1 << 20,
-    rounds_up=True,
-    cell_unit="Mi",
-    bits=64,
-)
+CAPACITY: Final = replace(MEMORY, lowest=1)
 PERCENTAGE: Final = Quantity(unit="%", highest=100, wire_unit="%", base_divisor=100, cell_unit="%")
 TEMPERATURE: Final = Quantity(
     unit="°C",
@@ -88,6 +80,7 @@ POWER: Final = Quantity(
     base_divisor=1000,
     cell_unit="W",
 )
+POWER_LIMIT: Final = replace(POWER, lowest=1)
 NAMES: Final = Quantity(unit="names", highest=32, wire_unit="names", names=True)
 
 
@@ -141,6 +134,7 @@ class FigureSpec:
         scope: Whose it is on a divided device.
         column: None where no column shows it alone.
         part_of: The figure that this one cannot exceed.
+        at_most: The figure of the same device that bounds this one where it is known, and how many times that.
         share_of: For what is computed: the two figures whose quotient it is, in percent.
     """
 
@@ -155,6 +149,7 @@ class FigureSpec:
     scope: Scope
     column: Column | None = None
     part_of: str | None = None
+    at_most: tuple[str, int] | None = None
     share_of: tuple[str, str] | None = None
 
 
@@ -222,11 +217,12 @@ FIGURES: Final = (
         metric="accelerator_power_watts",
         scope=Scope.BOARD,
         column=Column("Power", Fold.SUM),
+        at_most=("power_limit", 2),  # boards exceed their limit for moments, and never twofold
     ),
     FigureSpec(
         name="power_limit",
         description="The most power that may be drawn, as enforced now",
-        quantity=POWER,
+        quantity=POWER_LIMIT,
         line_key="powerLimit",
         snapshot_key="powerLimit",
         sample_key="powerLimitWatts",
@@ -254,7 +250,10 @@ SHOWN: Final = tuple((spec, spec.column) for spec in FIGURES if spec.column is n
 
 BY_NAME: Final[Mapping[str, FigureSpec]] = {spec.name: spec for spec in FIGURES}
 
-_PLACES: Final = {spec.name: place for place, spec in enumerate(FIGURES)}
+PLACES: Final[Mapping[str, int]] = {spec.name: place for place, spec in enumerate(FIGURES)}
+"""Where a figure is in :attr:`Figures.values`."""
+
+_READ: Final = tuple(spec.share_of is None for spec in FIGURES)
 
 
 def unit_text(quantity: Quantity) -> str:
@@ -291,9 +290,16 @@ class Figures:
             raise KeyError(*(values.keys() - BY_NAME.keys()))
         object.__setattr__(self, "values", tuple(found.values()))
 
+    @classmethod
+    def in_order(cls, values: Iterable[DeviceFigure]) -> Self:
+        """All figures of the table, in its order. Unlike the constructor, it checks nothing and costs little."""
+        figures = object.__new__(cls)
+        object.__setattr__(figures, "values", tuple(values))
+        return figures
+
     def __getitem__(self, name: str) -> DeviceFigure:
         """A figure by its name."""
-        return self.values[_PLACES[name]]
+        return self.values[PLACES[name]]
 
     def keys(self) -> Iterable[str]:
         """The names, in the order of the table; with them, ``**figures`` gives all."""
@@ -309,13 +315,15 @@ class Figures:
     @property
     def measured(self) -> bool:
         """Whether any figure is there at all."""
-        return any(not isinstance(value, Reason) for value in self.values)
+        for value in self.values:  # noqa: SIM110 - asked several times for every reading, and the first decides mostly
+            if not isinstance(value, Reason):
+                return True
+        return False
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """The reason of each absent figure, without those that are computed from others."""
-        pairs = zip(FIGURES, self.values, strict=True)
-        return tuple(value for spec, value in pairs if spec.share_of is None and isinstance(value, Reason))
+        return tuple(value for value in itertools.compress(self.values, _READ) if isinstance(value, Reason))
 
 
 NOT_REPORTED: Final = Figures(Reason.NOT_REPORTED)

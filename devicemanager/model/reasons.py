@@ -1,6 +1,7 @@
 """Why a figure is absent."""
 
 from enum import StrEnum
+from typing import Final
 
 
 class Reason(StrEnum):
@@ -20,3 +21,7 @@ class Reason(StrEnum):
     NOT_REPORTED = "not_reported"
     NOT_YET = "not_yet"
     STALE = "stale"
+
+
+NO_FAULT: Final = frozenset({Reason.UNSUPPORTED, Reason.PARTITIONED, Reason.REPORTED_ON_PRIMARY})
+"""For which a device in good health may lack a figure, or have none at all."""

@@ -51,7 +51,6 @@ class PodUsage:
         rootfs_used_bytes: Writable layers of all containers that have not ended.
         ephemeral_storage_used_bytes: Writable layers, logs and emptyDirs of the pod.
         measured_at: The oldest time among the blocks that a figure was taken from; None without any.
-        node_time: The node's own time, as its CPU block gives it.
     """
 
     cpu_nanocores: Figure
@@ -59,7 +58,17 @@ class PodUsage:
     rootfs_used_bytes: Figure
     ephemeral_storage_used_bytes: Figure
     measured_at: datetime | None = None
-    node_time: datetime | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether there is no figure at all, and one is only too old."""
+        figures = (
+            self.cpu_nanocores,
+            self.memory_working_set_bytes,
+            self.rootfs_used_bytes,
+            self.ephemeral_storage_used_bytes,
+        )
+        return all(isinstance(figure, Reason) for figure in figures) and Reason.STALE in figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,7 @@ class SliceUsage:
     utilization_percent: Figure
     partition_id: str | None = None
     memory_total_mib: Figure = Reason.NOT_REPORTED
+    profile: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +195,18 @@ class SnapshotReading:
     Attributes:
         age_s: Seconds since the sample was begun (``rules.freshness.age_s``); None when unknown, which is never
             fresh.
+        waited_s: How much of that has passed since the snapshot was here and asked for, because another source took
+            longer: that makes no snapshot stale.
     """
 
     snapshot: PeerSnapshot
     age_s: float | None = None
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Sums over a pod's containers, each None when no container names it.
+    """Requests or limits of a pod, each None when there is none.
 
     Attributes:
         cpu_millicores: Rounded up.
@@ -219,6 +232,9 @@ class AcceleratorUsage:
         figures: In the units of the wire. Those of ``Scope.SHARE`` are the card's when it was given whole or
             shared, else this pod's share's or partition's own.
         unhealthy: Of the board.
+        unhealthy_reason: Why it is unhealthy, in the device manager's words; None where it does not say.
+        profile: Of the partition (``1g.10gb``); None for anything else.
+        memory_granted_mib: Of the card's memory, what was given: a share's own capacity, else ``memory_total``.
     """
 
     id: str
@@ -228,6 +244,18 @@ class AcceleratorUsage:
     mode: str
     figures: Figures
     unhealthy: bool | Reason
+    unhealthy_reason: str | None = None
+    profile: str | None = None
+    memory_granted_mib: Figure = Reason.NOT_REPORTED
+
+    @property
+    def health_warning(self) -> str | None:
+        """One line for a person where it is unhealthy; else None."""
+        if self.unhealthy is not True:
+            return None
+        return f"accelerator {self.id}: unhealthy" + (
+            f" ({self.unhealthy_reason})" if self.unhealthy_reason else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +264,9 @@ class UsageSample:
 
     Attributes:
         timestamp: The oldest block used; the time of the read when no block was.
-        accelerators: Sorted by manufacturer, index and id. Empty when nothing is allocated or no source could
-            speak for the cards.
+        accelerators: Sorted by manufacturer, index and id: all that are allocated.
+        limits: What limits the pod as a whole.
+        declared_limits: The sums over its containers, of which one without a limit counts as 0. None where unknown.
         sources: One per source asked, in the order kubelet, metrics.k8s.io, device managers, allocation.
     """
 
@@ -250,6 +279,7 @@ class UsageSample:
     requests: Resources
     limits: Resources
     sources: tuple[SourceReport, ...]
+    declared_limits: Resources = Resources()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.clock import Clock
 from devicemanager.errors import SettingsError
 from devicemanager.model.accelerator import CollectorState
+from devicemanager.node.blocking import BlockingCalls
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.status import StatusTracker
 from devicemanager.node.supervisor import Supervisor
@@ -50,6 +51,7 @@ class AutoDetectSupervisor:
         self._clock = clock
         self._tracker = StatusTracker(store, clock, log or structlog.get_logger())
         self._every_s = every_s
+        self._bus = BlockingCalls("the PCI bus")
         self._due_s = clock.monotonic()
         self._supervisor: Supervisor | None = None
 
@@ -71,12 +73,9 @@ class AutoDetectSupervisor:
         while True:
             self._due_s = self._clock.monotonic() + _BUS_DEADLINE_S + self._every_s
             try:
-                async with asyncio.timeout(_BUS_DEADLINE_S):
-                    found = await asyncio.to_thread(self._find)
-            except SettingsError as error:
+                found = await self._bus.run(self._find, _BUS_DEADLINE_S)
+            except (SettingsError, OSError) as error:  # TimeoutError is an OSError
                 self._report(CollectorState.FAILED, str(error))
-            except TimeoutError:
-                self._report(CollectorState.FAILED, f"the PCI bus was not read within {_BUS_DEADLINE_S:g} s")
             else:
                 if found is not None:
                     return found

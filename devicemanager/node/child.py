@@ -2,26 +2,33 @@
 
 Vendor code runs in it, and must not block this process, exhaust its memory or end it: lines and standard error are
 bounded, each wait has a deadline, and a process stuck in the kernel, which even SIGKILL does not end, is never
-waited for.
+waited for. The process has a session of its own: what the library starts in it ends with it. Its end is seen at
+once, also where others hold its pipes open.
 """
 
 import asyncio
 import contextlib
 import os
+import resource
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
 from typing_extensions import override
 
 from devicemanager.errors import DocumentError, excerpt
+from devicemanager.node import line_pipe
 from devicemanager.node.line_pipe import LinePipe
-from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, Line, decode
+from devicemanager.wire.collector_line_decoding import decode
+from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, Line
 
 _STDERR_TAIL_BYTES: Final = 4096
 _EXIT_WAIT_S: Final = 1.0
 """For the clean-up of a process that has closed its pipe."""
+
+_SENT_SIGNALS: Final = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
+"""Signals that a process gets from others; a fault of its own ends it by another one, or with an exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +56,22 @@ class Exited:
     stderr_tail: str = ""
 
     @property
+    def by_others(self) -> bool:
+        """Whether it was ended by a signal that somebody else sent, the kernel out of memory for example.
+
+        This program's own signals do not count: it does not follow a process that it has killed.
+        """
+        return self.code is not None and -self.code in _SENT_SIGNALS
+
+    @property
     def detail(self) -> str:
         """One line for a person."""
         if self.code is None:
             how = "closed its pipe and lives on"
         elif self.code < 0:
             how = f"ended by {_signal_name(-self.code)}"
+            if -self.code == signal.SIGKILL:
+                how += ", which somebody else sent: the kernel does when memory runs out"
         else:
             how = f"ended with exit code {self.code}"
         return f"{how}: {self.stderr_tail}" if self.stderr_tail else how
@@ -72,36 +89,47 @@ class Child:
         self._lines = lines
 
     @classmethod
-    async def start(cls, command: Sequence[str], on_exit: Callable[["Child"], None]) -> "Child":
+    async def start(
+        cls,
+        command: Sequence[str],
+        on_exit: Callable[["Child"], None],
+        environment: Mapping[str, str] | None = None,
+    ) -> "Child":
         """Start ``command`` with ``--fd N`` added, N being the writing end of a pipe of its own.
 
         Args:
             command: Program and arguments.
             on_exit: Called once, when the process has ended and its descriptors here are closed.
+            environment: All its variables; None for those of this process.
 
         Raises:
-            OSError: The process or its pipe could not be made.
+            OSError: The process or its pipes could not be made.
         """
-        loop = asyncio.get_running_loop()
-        reading_end, writing_end = os.pipe()
-        with os.fdopen(writing_end, "wb", buffering=0):
-            lines = await LinePipe.connect(reading_end)
-            watch = _Watch(lines)
-            try:
-                transport, _ = await loop.subprocess_exec(
+        with contextlib.ExitStack() as undone:
+            with contextlib.ExitStack() as theirs:
+                lines_in, lines_out = _pipe(theirs)
+                lines = await LinePipe.connect(lines_in)
+                undone.callback(lines.close)
+                stderr_in, stderr_out = _pipe(theirs)
+                stderr = await line_pipe.connect(stderr_in, lambda: _StderrTail(stderr_in))
+                undone.callback(stderr.close)
+                watch = _Watch(lines, stderr)
+                transport, _ = await asyncio.get_running_loop().subprocess_exec(
                     lambda: watch,
                     *command,
                     "--fd",
-                    str(writing_end),
+                    str(lines_out),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
-                    stderr=asyncio.subprocess.PIPE,
-                    pass_fds=(writing_end,),
+                    stderr=stderr_out,
+                    pass_fds=(lines_out,),
+                    env=None if environment is None else dict(environment),
+                    start_new_session=True,
                 )
-            except BaseException:
-                lines.close()
-                raise
+            undone.pop_all()
         child = cls(transport, watch, lines)
+        with contextlib.suppress(OSError):  # it has ended already
+            resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, 0))  # a dump may fill a disk
         watch.when_over(lambda: on_exit(child))
         return child
 
@@ -118,15 +146,14 @@ class Child:
     @property
     def stderr_tail(self) -> str:
         """The last line that it wrote to standard error."""
-        return self._watch.stderr_tail
+        return self._watch.stderr.line
 
     async def next(self, deadline_s: float) -> Event:
         """The next line, or why there is none within ``deadline_s`` seconds."""
         try:
             raw = await self._lines.next(deadline_s)
         except TimeoutError:
-            # A process that the library started may hold the pipe open after ours has ended.
-            return Exited(self._transport.get_returncode(), self.stderr_tail) if self.exited else TimedOut()
+            return TimedOut()
         if raw is None:
             return await self._last_event()
         try:
@@ -151,10 +178,13 @@ class Child:
         return True
 
     def kill(self) -> None:
-        """Send SIGKILL and stop listening. Does not wait; ``on_exit`` is called if and when the process ends."""
+        """Send SIGKILL to the process and its group, and stop listening.
+
+        Does not wait; ``on_exit`` is called if and when the process ends.
+        """
         self._watch.stop_listening()
-        with contextlib.suppress(ProcessLookupError):
-            self._transport.kill()
+        if not self.exited:
+            _kill_group(self.pid)
 
     def abandon(self) -> None:
         """Release the descriptors of a process that does not end."""
@@ -162,15 +192,58 @@ class Child:
         self._transport.close()
 
 
-class _Watch(asyncio.SubprocessProtocol):
-    """Receives standard error and the end of a process."""
+class _StderrTail(asyncio.Protocol):
+    """Keeps the end of what a process writes to standard error."""
 
-    def __init__(self, lines: LinePipe) -> None:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._tail = bytearray()
+        self._ended = False
+        self._transport: asyncio.BaseTransport | None = None
+
+    @property
+    def line(self) -> str:
+        """The last line with anything in it."""
+        lines = self._tail.decode(errors="replace").splitlines()
+        return next((excerpt(line) for line in reversed(lines) if line.strip()), "")
+
+    def close(self) -> None:
+        """Read no more."""
+        self._ended = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def finish(self) -> None:
+        """Read what is there, and no more."""
+        if not self._ended:
+            self.data_received(line_pipe.left_in(self._descriptor))
+        self.close()
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._tail += data
+        del self._tail[:-_STDERR_TAIL_BYTES]
+
+    @override
+    def eof_received(self) -> None:
+        self._ended = True
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = True
+
+
+class _Watch(asyncio.SubprocessProtocol):
+    """Waits for the end of a process."""
+
+    def __init__(self, lines: LinePipe, stderr: _StderrTail) -> None:
         self.over = asyncio.Event()
+        self.stderr = stderr
         self._lines = lines
-        self._stderr_tail = bytearray()
-        self._exited = False
-        self._listening = True
         self._transport: asyncio.SubprocessTransport | None = None
         self._on_over: Callable[[], None] | None = None
 
@@ -179,25 +252,16 @@ class _Watch(asyncio.SubprocessProtocol):
         self._transport = cast("asyncio.SubprocessTransport", transport)
 
     @override
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self._stderr_tail += data
-        del self._stderr_tail[:-_STDERR_TAIL_BYTES]
-
-    @override
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        self._listening = False
-        self._settle()
-
-    @override
     def process_exited(self) -> None:
-        self._exited = True
-        self._settle()
-
-    @property
-    def stderr_tail(self) -> str:
-        """The last line with anything in it."""
-        lines = self._stderr_tail.decode(errors="replace").splitlines()
-        return next((excerpt(line) for line in reversed(lines) if line.strip()), "")
+        """Read what the process has left, end what it leaves in its group, and close all that is held of it."""
+        self._lines.finish()
+        self.stderr.finish()
+        if self._transport is not None:
+            _kill_group(self._transport.get_pid())
+            self._transport.close()
+        self.over.set()
+        if self._on_over is not None:
+            self._on_over()
 
     def when_over(self, call: Callable[[], None]) -> None:
         """Call ``call`` once when the process is over, at once if it is already."""
@@ -206,20 +270,25 @@ class _Watch(asyncio.SubprocessProtocol):
             call()
 
     def stop_listening(self) -> None:
-        """Close the pipe of lines, also if a child of the process holds its other end open."""
+        """Close the pipes, also if a child of the process holds their other ends open."""
         self._lines.close()
-        self._listening = False
-        self._settle()
+        self.stderr.close()
 
-    def _settle(self) -> None:
-        """Finish once the process has ended and its standard error was read."""
-        if not self._exited or self._listening or self.over.is_set():
-            return
-        self.over.set()
-        if self._transport is not None:
-            self._transport.close()
-        if self._on_over is not None:
-            self._on_over()
+
+def _pipe(theirs: contextlib.ExitStack) -> tuple[int, int]:
+    """The ends of a new pipe; the writing one is closed here once the process has it."""
+    reading, writing = os.pipe()
+    theirs.callback(os.close, writing)
+    return reading, writing
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a process and what it has started in its group, whose number is the process's own.
+
+    After the process was reaped, the number belongs to the group for as long as anything is left in it.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _signal_name(number: int) -> str:

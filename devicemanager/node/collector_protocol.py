@@ -27,17 +27,14 @@ class CollectorProtocol:
         self.selection = selection
         self.phase = Phase.OPENING
         self.announced: Card | None = None
+        self.first_touch = False
+        """Whether a device is being read of which this process has no figure yet."""
         self._greeted = False
         self._touched: set[DeviceKey] = set()
         self._opened: set[DeviceKey] = set()
         self._partitions: tuple[Card, ...] = ()
         self._partitions_listed = 0
         self._began_s = started_s
-
-    @property
-    def first_touch(self) -> bool:
-        """Whether a device is being read of which this process has no figure yet."""
-        return self.announced is not None and self.announced.key not in self._opened
 
     def deadline_s(self, deadlines: Deadlines, unanswered_s: float = 0.0) -> float:
         """How long the next line may take; ``unanswered_s`` as of :meth:`Deadlines.first_touch_deadline_s`."""
@@ -90,13 +87,15 @@ class CollectorProtocol:
             raise DocumentError(f"the collector reads {what}, which it should not touch")
         self._touched.add(key)
         self.announced = card
+        self.first_touch = card.key not in self._opened
         self.phase = Phase.READING
 
     def _read(self, line: Read, announced: Card) -> None:
         self.announced = None
         self.phase = Phase.COUNTING
-        if line.reading.answered:  # the id may become known only when the device is read
-            self._opened |= {announced.key, line.reading.card.key}
+        if line.reading.answered and (self.first_touch or line.reading.card != announced):
+            self._opened |= {announced.key, line.reading.card.key}  # the id may become known only now
+        self.first_touch = False
         if announced.parent is None:
             self._partitions = line.partitions or ()
             self._partitions_listed += len(self._partitions)

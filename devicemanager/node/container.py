@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 from devicemanager.clock import Clock
 from devicemanager.errors import ContainerOutdatedError
+from devicemanager.node.blocking import BlockingCalls
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.rules.container import DriverFiles, lacking
 from devicemanager.rules.duration import format_duration
@@ -45,6 +46,7 @@ class ContainerWatch:
         """
         self._store = store
         self._files = files
+        self._reads = BlockingCalls("the driver's files")
         self._clock = clock
         self._lacking_for_s = LACKING_FOR_S if lacking_for_s is None else lacking_for_s
         self._look_every_s = LOOK_EVERY_S if look_every_s is None else look_every_s
@@ -75,7 +77,6 @@ class ContainerWatch:
 
     async def _seen(self, manufacturer: str) -> DriverFiles | None:
         try:
-            async with asyncio.timeout(_FILES_DEADLINE_S):
-                return await asyncio.to_thread(self._files, manufacturer)
+            return await self._reads.run(lambda: self._files(manufacturer), _FILES_DEADLINE_S)
         except OSError:  # TimeoutError is one
             return None

@@ -5,9 +5,9 @@ once and kept until the snapshot changes; the age of the sample is rendered for 
 and appended. ``docs/metrics.md`` explains every metric.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -17,29 +17,37 @@ from typing_extensions import override
 
 from devicemanager import __version__
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import CollectorState, Reading, Reason, Snapshot
+from devicemanager.model.accelerator import CollectorState, Reading, Reason, RestartReason, Snapshot
 from devicemanager.model.figures import FIGURES, Figures, FigureSpec
 from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.rules import health
+from devicemanager.wire.snapshot import PARTITION_FIGURES
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-_CARD_LABELS: Final = ("manufacturer", "id", "index", "name", "pci_bus_id")
 
 
 class Exposition:
     """Renders ``/metrics`` of the node program."""
 
-    def __init__(self, store: SnapshotStore, not_after: Callable[[], datetime], clock: Clock) -> None:
+    def __init__(
+        self,
+        store: SnapshotStore,
+        not_after: Callable[[], datetime],
+        clock: Clock,
+        process: Collector | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
             store: Whose snapshot is rendered.
             not_after: End of the validity of the certificate now served.
             clock: Ages the sample.
+            process: Metrics of this process.
         """
         self._store = store
         self._not_after = not_after
         self._clock = clock
+        self._process = process
         self._rendered: tuple[int, bytes] | None = None
 
     def render(self) -> bytes:
@@ -69,6 +77,8 @@ class Exposition:
             "End of the validity of the certificate being served, in Unix time.",
             value=self._not_after().timestamp(),
         )
+        if self._process is not None:
+            yield from self._process.collect()
 
 
 class _Families(Collector):
@@ -92,15 +102,8 @@ def _text(families: Iterable[Metric]) -> bytes:
 def _families(snapshot: Snapshot) -> Iterator[Metric]:
     yield InfoMetricFamily("devicemanager_build", "What is running. Always 1.", value={"version": __version__})
     yield from _collector(snapshot)
-    readings = () if snapshot.sample is None else snapshot.sample.readings
-    for spec in FIGURES:
-        yield from _of_figure(spec, snapshot.manufacturer, readings)
-    unhealthy = GaugeMetricFamily(
-        "accelerator_unhealthy", "1 when a health check says so, else 0.", labels=_CARD_LABELS
-    )
-    for reading in readings:
-        unhealthy.add_metric(_labels(snapshot.manufacturer, reading), int(reading.unhealthy_reason is not None))
-    yield unhealthy
+    if snapshot.sample is not None:
+        yield from _devices(snapshot.manufacturer, snapshot.sample.readings)
 
 
 def _collector(snapshot: Snapshot) -> Iterator[Metric]:
@@ -122,9 +125,12 @@ def _collector(snapshot: Snapshot) -> Iterator[Metric]:
     failures.add_metric(values, status.consecutive_failures)
     yield failures
     restarts = CounterMetricFamily(
-        "devicemanager_collector_restarts", "Collector processes started beyond the first.", labels=labels
+        "devicemanager_collector_restarts",
+        "Collector processes started beyond the first, by why the one before ended.",
+        labels=[*labels, "reason"],
     )
-    restarts.add_metric(values, status.restarts)
+    for why in RestartReason:
+        restarts.add_metric([*values, why.value], status.restarts.get(why, 0))
     yield restarts
     period = GaugeMetricFamily(
         "devicemanager_sample_period_seconds", "Configured time between samples.", labels=labels
@@ -146,14 +152,73 @@ def _collector(snapshot: Snapshot) -> Iterator[Metric]:
     yield taken
 
 
-def _of_figure(spec: FigureSpec, manufacturer: str, readings: Iterable[Reading]) -> Iterator[Metric]:
-    family = GaugeMetricFamily(spec.metric, f"{spec.description}.", labels=_CARD_LABELS)
-    names = []
-    for reading in readings:
-        labels = _labels(manufacturer, reading)
-        value = _ratio(reading.figures, *spec.share_of) if spec.share_of else reading.figures[spec.name]
+def _devices(manufacturer: str, readings: Sequence[Reading]) -> Iterator[Metric]:
+    """Of cards, and apart from them of their partitions: a sum over one metric counts nothing twice."""
+    cards = [_Device({"manufacturer": manufacturer, "id": reading.card.id or ""}, reading) for reading in readings]
+    yield _info("accelerator", "What a card is. Always 1.", ("index", "name", "pci_bus_id"), cards)
+    yield from _of_devices("accelerator", FIGURES, cards)
+    partitions = [
+        _Device({**card.labels, "id": one.card.id or "", "parent": card.labels["id"]}, one)
+        for card in cards
+        for one in card.reading.partitions
+    ]
+    if partitions:
+        yield _info("accelerator_partition", "What a partition of a card is. Always 1.", ("profile",), partitions)
+        yield from _of_devices("accelerator_partition", PARTITION_FIGURES, partitions)
+
+
+class _Device(NamedTuple):
+    """A device and the labels that identify it."""
+
+    labels: dict[str, str]
+    reading: Reading
+
+    def of_card(self, attribute: str) -> str:
+        """What the library says of it, as a label; empty where it does not."""
+        value = getattr(self.reading.card, attribute)
+        return "" if value is None else str(value)
+
+
+def _info(prefix: str, what: str, attributes: Sequence[str], devices: Sequence[_Device]) -> Metric:
+    family = InfoMetricFamily(prefix, what, labels=_label_names(devices))
+    for device in devices:
+        family.add_metric([*device.labels.values()], {name: device.of_card(name) for name in attributes})
+    return family
+
+
+def _of_devices(prefix: str, specs: Iterable[FigureSpec], devices: Sequence[_Device]) -> Iterator[Metric]:
+    names = _label_names(devices)
+    for spec in specs:
+        yield from _of_figure(spec, prefix, devices, names)
+    unhealthy = GaugeMetricFamily(f"{prefix}_unhealthy", "1 when a health check says so, else 0.", labels=names)
+    causes = GaugeMetricFamily(
+        f"{prefix}_unhealthy_reason",
+        "1 for why a device is unhealthy.",
+        labels=[*names, "reason"],
+    )
+    for device in devices:
+        labels, cause = [*device.labels.values()], health.cause(device.reading)
+        unhealthy.add_metric(labels, int(cause is not None))
+        if cause is not None:
+            causes.add_metric([*labels, cause], 1)
+    yield unhealthy
+    yield causes
+
+
+def _label_names(devices: Sequence[_Device]) -> list[str]:
+    return list(devices[0].labels) if devices else []
+
+
+def _of_figure(
+    spec: FigureSpec, prefix: str, devices: Iterable[_Device], label_names: Sequence[str]
+) -> Iterator[Metric]:
+    family = GaugeMetricFamily(_metric(prefix, spec.metric), f"{spec.description}.", labels=label_names)
+    members = []
+    for device in devices:
+        labels, figures = [*device.labels.values()], device.reading.figures
+        value = _ratio(figures, *spec.share_of) if spec.share_of else figures[spec.name]
         if isinstance(value, tuple):
-            names += [[*labels, name] for name in value]
+            members += [[*labels, name] for name in value]
             family.add_metric(labels, len(value))
         elif not isinstance(value, Reason):
             divisor = spec.quantity.base_divisor
@@ -161,15 +226,17 @@ def _of_figure(spec: FigureSpec, manufacturer: str, readings: Iterable[Reading])
     yield family
     if spec.member is not None:
         metric, label = spec.member
-        members = GaugeMetricFamily(metric, f"{spec.description}. 1 for each.", labels=[*_CARD_LABELS, label])
-        for one in names:
-            members.add_metric(one, 1)
-        yield members
+        each = GaugeMetricFamily(
+            _metric(prefix, metric), f"{spec.description}. 1 for each.", labels=[*label_names, label]
+        )
+        for labels in members:
+            each.add_metric(labels, 1)
+        yield each
 
 
-def _labels(manufacturer: str, reading: Reading) -> list[str]:
-    card = reading.card
-    return [manufacturer, card.id or "", str(card.index), card.name or "", card.pci_bus_id or ""]
+def _metric(prefix: str, metric: str) -> str:
+    """The name of a card's metric, or of the same one for partitions."""
+    return prefix + metric.removeprefix("accelerator")
 
 
 def _ratio(figures: Figures, part: str, whole: str) -> float | Reason:

@@ -4,11 +4,12 @@ A process that is stuck in the kernel outlives SIGKILL, so killed ones are count
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from devicemanager.node.child import Child
 from devicemanager.node.deadlines import Deadlines
+from devicemanager.node.leftovers import Leftovers
 from devicemanager.rules.selection import Selection
 
 STUCK_LIMIT: Final = 8
@@ -17,21 +18,34 @@ STUCK_LIMIT: Final = 8
 _EXIT_WAIT_S: Final = 0.3
 """How long this program waits at its end for killed processes; a stuck one never ends."""
 
+_LEFTOVERS_WAIT_S: Final = 0.2
+"""And for finding what they have left behind."""
+
 
 class Launcher:
     """Starts collector processes of one manufacturer and remembers them until they end."""
 
-    def __init__(self, manufacturer: str, command: Sequence[str], deadlines: Deadlines) -> None:
+    def __init__(
+        self,
+        manufacturer: str,
+        command: Sequence[str],
+        deadlines: Deadlines,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Start nothing yet.
 
         Args:
             manufacturer: The only one that a process may report.
             command: Program and arguments; which cards to read, how often and whereto is added.
             deadlines: How long each line may take.
+            environment: Of the processes, in which they are marked to find what they leave behind; None passes on
+                this process's own, and leaves that alone.
         """
         self.manufacturer = manufacturer
         self.deadlines = deadlines
         self._command = (*command, "--period", str(deadlines.period_s))
+        self._leftovers = None if environment is None else Leftovers(environment, self._pids)
+        self._starting = 0
         self._alive: set[Child] = set()
         self._killed: set[Child] = set()
 
@@ -46,11 +60,38 @@ class Launcher:
         Raises:
             OSError: It could not be started.
         """
-        async with asyncio.timeout(self.deadlines.open_s):  # TimeoutError is an OSError
-            child = await Child.start([*self._command, *selection.arguments], self._forget)
+        run, environment = (None, None) if self._leftovers is None else self._leftovers.begin()
+
+        def over(child: Child) -> None:
+            self._alive.discard(child)
+            self._killed.discard(child)
+            self._end_run(run)
+
+        self._starting += 1
+        try:
+            async with asyncio.timeout(self.deadlines.open_s):  # TimeoutError is an OSError
+                child = await Child.start([*self._command, *selection.arguments], over, environment)
+        except BaseException:
+            self._end_run(run)
+            raise
+        finally:
+            self._starting -= 1
         if not child.exited:
             self._alive.add(child)
         return child
+
+    def _end_run(self, run: str | None) -> None:
+        if self._leftovers is not None and run is not None:
+            self._leftovers.end(run)
+
+    def _pids(self) -> set[int] | None:
+        """Ids of the processes that the event loop waits for; None while one is being started."""
+        return None if self._starting else {child.pid for child in self._alive | self._killed}
+
+    async def end_leftovers(self) -> None:
+        """Look for ever after what ended processes leave behind."""
+        if self._leftovers is not None:
+            await self._leftovers.watch()
 
     def kill(self, child: Child) -> None:
         """Kill one, if it lives. Does not wait."""
@@ -71,7 +112,5 @@ class Launcher:
         for child in leaving:
             child.abandon()
         self._killed.clear()
-
-    def _forget(self, child: Child) -> None:
-        self._alive.discard(child)
-        self._killed.discard(child)
+        if self._leftovers is not None:
+            await self._leftovers.end_all(_LEFTOVERS_WAIT_S)

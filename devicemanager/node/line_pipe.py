@@ -5,22 +5,31 @@ loop, which saves a quarter of the cost of a sample in this process.
 """
 
 import asyncio
+import contextlib
 import os
 from collections import deque
-from typing import Final, cast
+from collections.abc import Callable
+from typing import Final, TypeVar, cast
 
 from typing_extensions import override
 
-from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES
+from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, ends_sample
 
 _BACKLOG_LINES: Final = 256
 """Lines kept unread before the writer is made to wait."""
+
+_PIPE_BYTES: Final = 1 << 20
+"""At least what a pipe holds; one of default size holds 64 KiB."""
+
+_GATHER_S: Final = 0.005
+"""For how long more lines of a sample gather in the pipe once some were read. To wake up for the lines of each card
+would cost as much again as the lines themselves, here and in the writer, whose core or cache it takes."""
 
 
 class LinePipe(asyncio.Protocol):
     """Cuts what arrives into lines. Make one with :meth:`connect`."""
 
-    def __init__(self) -> None:
+    def __init__(self, descriptor: int) -> None:
         self.overlong = False
         """Whether a line is too long; no more is read then."""
         self.ended = False
@@ -28,19 +37,14 @@ class LinePipe(asyncio.Protocol):
         self._lines: deque[bytes] = deque()
         self._rest = b""
         self._news = asyncio.Event()
-        self._paused = False
+        self._backlog = False
+        self._descriptor = descriptor
         self._transport: asyncio.ReadTransport | None = None
 
     @classmethod
     async def connect(cls, descriptor: int) -> "LinePipe":
         """Read from ``descriptor``, which is closed with the pipe, and also when this fails."""
-        pipe = os.fdopen(descriptor, "rb", buffering=0)
-        try:
-            _, lines = await asyncio.get_running_loop().connect_read_pipe(cls, pipe)
-        except BaseException:
-            pipe.close()
-            raise
-        return lines
+        return await connect(descriptor, lambda: cls(descriptor))
 
     @property
     def half_line(self) -> bool:
@@ -58,8 +62,8 @@ class LinePipe(asyncio.Protocol):
         if not self._lines:
             return None
         line = self._lines.popleft()
-        if self._paused and not self._lines and not self._over:
-            self._paused = False
+        if self._backlog and not self._lines and not self._over:
+            self._backlog = False
             self._reading.resume_reading()
         return line
 
@@ -86,7 +90,15 @@ class LinePipe(asyncio.Protocol):
 
     def close(self) -> None:
         """Read no more."""
+        self.ended = True  # from here on, the descriptor may be another file's
         self._reading.close()
+
+    def finish(self) -> None:
+        """Read what is in the pipe, and no more: its writer has ended, though others may hold its end open."""
+        if not self._over:
+            self.data_received(left_in(self._descriptor))
+        self.close()
+        self._news.set()
 
     @property
     def _over(self) -> bool:
@@ -106,12 +118,46 @@ class LinePipe(asyncio.Protocol):
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._lines.extend(lines)
         self.overlong = len(self._rest) > LINE_LIMIT_BYTES
-        if not self._paused and (self.overlong or len(self._lines) > _BACKLOG_LINES):
-            self._paused = True
+        if self.overlong or len(self._lines) > _BACKLOG_LINES:
+            self._backlog = True
             self._reading.pause_reading()
+        elif lines and not ends_sample(lines[-1]):
+            self._reading.pause_reading()
+            asyncio.get_running_loop().call_later(_GATHER_S, self._read_on)
         self._news.set()
+
+    def _read_on(self) -> None:
+        if not self._over and not self._reading.is_closing():
+            self._reading.resume_reading()
+
+    @override
+    def eof_received(self) -> None:
+        self.connection_lost(None)  # the descriptor is closed before that is called
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
         self._news.set()
+
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+async def connect(descriptor: int, protocol: Callable[[], P]) -> P:
+    """Have a protocol read from a pipe, whose descriptor is closed with it, and also when this fails."""
+    pipe = os.fdopen(descriptor, "rb", buffering=0)
+    try:
+        _, connected = await asyncio.get_running_loop().connect_read_pipe(protocol, pipe)
+    except BaseException:
+        pipe.close()
+        raise
+    return connected
+
+
+def left_in(descriptor: int) -> bytes:
+    """What a pipe holds at this moment; reading from it does not block."""
+    data = bytearray()
+    with contextlib.suppress(BlockingIOError):
+        while len(data) < _PIPE_BYTES and (piece := os.read(descriptor, 1 << 16)):
+            data += piece
+    return bytes(data)

@@ -93,7 +93,7 @@ class QuarantineProber:
             match event:
                 case TimedOut() if protocol.announced is not None:
                     return self.timed_out(child, device.card, deadline_s)
-                case Exited() if protocol.announced is not None:
+                case Exited() if protocol.announced is not None and not event.by_others:
                     return self.crashed(child, device.card, event)
                 case TimedOut() | Exited() | ProtocolError() | Failed():
                     return self._quarantine.postpone(device, self._clock.monotonic())

@@ -89,7 +89,7 @@ def collector_check(store: SnapshotStore) -> Check:
         starting = store.snapshot.collector.state is CollectorState.STARTING
         return "nothing is known of the hardware yet" if starting else None
 
-    return Check("collector", problem)
+    return Check("collector", problem, state=lambda: store.snapshot.collector.state.value)
 
 
 def build_app(

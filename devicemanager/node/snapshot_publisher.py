@@ -5,11 +5,13 @@ A tick that succeeded (``rules.sample``) is a sample. Otherwise the held sample 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Sample
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, RestartReason, Sample
+from devicemanager.node.health_log import HealthLog
 from devicemanager.node.quarantine import Quarantine
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.status import StatusTracker
@@ -33,10 +35,31 @@ from devicemanager.wire.collector_lines import Read
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why the common sample must wait before it is tried again."""
+    """Why the common sample must wait before it is tried again.
+
+    Attributes:
+        state: What the collector's state is then.
+        detail: One line for a person.
+        killed: Whether somebody else ended the process.
+    """
 
     state: CollectorState
     detail: str
+    killed: bool = False
+
+    @property
+    def restart(self) -> RestartReason:
+        """Why the next process is started."""
+        if self.killed:
+            return RestartReason.KILLED
+        return _RESTARTS.get(self.state, RestartReason.UNUSABLE)
+
+
+_RESTARTS: Final = {
+    CollectorState.UNRESPONSIVE: RestartReason.UNRESPONSIVE,
+    CollectorState.CRASHED: RestartReason.CRASHED,
+    CollectorState.FAILED: RestartReason.FAILED,
+}
 
 
 class SnapshotPublisher:
@@ -51,6 +74,7 @@ class SnapshotPublisher:
         self._clock = clock
         self._log = log
         self._tracker = StatusTracker(store, clock, log)
+        self._health = HealthLog(clock, log)
         self._known: tuple[Card, ...] = ()
         self._partitions: Mapping[str, tuple[Card, ...]] = {}
         self._count: int | None = None
@@ -59,9 +83,9 @@ class SnapshotPublisher:
         self._readable_since_s: float | None = None
         self._none_since_s: float | None = None
 
-    def started(self, processes: int) -> None:
-        """Record how many processes for the common sample were started so far."""
-        self._tracker.restarts = max(0, processes - 1)
+    def restarted(self, why: RestartReason) -> None:
+        """Record that a process for the common sample took the place of another."""
+        self._tracker.restarts[why] += 1
 
     def wants_addresses(self, tick: Tick | None, count: int | None = None) -> bool:
         """Whether a card of this tick is not identified, so that the addresses on the bus are needed."""
@@ -123,8 +147,13 @@ class SnapshotPublisher:
         delay_s = backoff.delay_s(self._failures, self._period_s, readable=readable)
         if self._readable_since_s is None:
             return delay_s
-        until_next_s = self._readable_since_s + self._period_s - self._clock.monotonic()
-        return max(delay_s, min(until_next_s, backoff.LONGEST_S))
+        return max(delay_s, min(self.until_next_s(), backoff.LONGEST_S))
+
+    def until_next_s(self) -> float:
+        """Seconds until the next tick is due; a period where the last one gave no sample."""
+        now_s = self._clock.monotonic()
+        since_s = now_s if self._readable_since_s is None else self._readable_since_s
+        return max(0.0, since_s + self._period_s - now_s)
 
     def _publish(
         self,
@@ -158,6 +187,7 @@ class SnapshotPublisher:
         duration_s = self._clock.monotonic() - tick.started_monotonic_s
         sample = Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings)
         self._tracker.update(state, detail, sample)
+        self._health.update(readings)
         self._log.debug("sample_published", cards=len(readings), answered=len(tick.readings), duration_s=duration_s)
 
     def _quarantined(self) -> tuple[Reading, ...]:
@@ -193,6 +223,7 @@ class SnapshotPublisher:
         began_s, began_at = (
             (now_s, self._clock.now()) if tick is None else (tick.started_monotonic_s, tick.started_at)
         )
+        self._health.update(())
         self._tracker.update(CollectorState.NO_DEVICES, detail, Sample(began_at, began_s, now_s - began_s, ()))
 
 

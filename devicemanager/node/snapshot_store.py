@@ -1,7 +1,7 @@
 """The latest snapshot and its bytes.
 
 Written by the supervisor and read by request handlers, in one event loop; a snapshot is replaced as a whole, so
-no lock is needed. The JSON is encoded once per change, never per request.
+no lock is needed. The JSON is encoded once per change at most: when it is first asked for.
 """
 
 import hashlib
@@ -25,13 +25,6 @@ class Document:
     etag: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    snapshot: Snapshot
-    document: Document
-    version: int
-
-
 class SnapshotStore:
     """Holds the latest snapshot of one manufacturer."""
 
@@ -45,22 +38,26 @@ class SnapshotStore:
             clock: For when the state of the collector began.
         """
         starting = CollectorStatus(CollectorState.STARTING, since=clock.now())
-        self._held = _hold(Snapshot(manufacturer, period_s, None, starting, node_name), version=0)
+        self._snapshot = Snapshot(manufacturer, period_s, None, starting, node_name)
+        self._document: Document | None = None
+        self._version = 0
 
     @property
     def snapshot(self) -> Snapshot:
         """What is known at this moment."""
-        return self._held.snapshot
+        return self._snapshot
 
     @property
     def document(self) -> Document:
         """The same as bytes."""
-        return self._held.document
+        if self._document is None:
+            self._document = _document(self._snapshot)
+        return self._document
 
     @property
     def version(self) -> int:
         """How often the snapshot was replaced, from 0. Equal versions are the same snapshot."""
-        return self._held.version
+        return self._version
 
     def age_s(self, now_monotonic_s: float) -> int | None:
         """Whole seconds since the reading of the held sample began, never negative; None before the first."""
@@ -82,9 +79,9 @@ class SnapshotStore:
         self._swap(replace(self.snapshot, manufacturer=manufacturer))
 
     def _swap(self, snapshot: Snapshot) -> None:
-        self._held = _hold(snapshot, self._held.version + 1)
+        self._snapshot, self._document, self._version = snapshot, None, self._version + 1
 
 
-def _hold(snapshot: Snapshot, version: int) -> _Held:
+def _document(snapshot: Snapshot) -> Document:
     body = encode(snapshot)
-    return _Held(snapshot, Document(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'), version)
+    return Document(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')

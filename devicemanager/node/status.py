@@ -1,18 +1,13 @@
 """Tracks the state of a collector: since when it holds, and which of its changes are logged."""
 
-from typing import Final
+from collections import Counter
 
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import CollectorState, CollectorStatus, Sample
+from devicemanager.model.accelerator import CollectorState, CollectorStatus, RestartReason, Sample
+from devicemanager.node.line_allowance import LineAllowance
 from devicemanager.node.snapshot_store import SnapshotStore
-
-BURST: Final = 4
-"""Lines that may be logged at once: a failure, the recovery, and both once more."""
-
-LINE_EVERY_S: Final = 60.0
-"""A collector that fails and recovers on every tick is logged once a minute after that, not twice a tick."""
 
 
 class StatusTracker:
@@ -25,10 +20,9 @@ class StatusTracker:
         self._log = log
         self._logged = self.status.state
         self._not_logged = 0
-        self._lines = float(BURST)
-        self._counted_s = clock.monotonic()
+        self._allowance = LineAllowance(clock)
         self.consecutive_failures = 0
-        self.restarts = 0
+        self.restarts: Counter[RestartReason] = Counter()
 
     @property
     def status(self) -> CollectorStatus:
@@ -43,21 +37,12 @@ class StatusTracker:
         """
         changed = state is not self.status.state
         since = self._clock.now() if changed else self.status.since
-        status = CollectorStatus(state, since, detail, self.consecutive_failures, self.restarts)
+        status = CollectorStatus(state, since, detail, self.consecutive_failures, dict(self.restarts))
         self._store.update(status, sample)
-        if state is not self._logged and self._line_is_due():
+        if state is not self._logged and self._allowance.take():
             self._write()
         elif changed:
             self._not_logged += 1
-
-    def _line_is_due(self) -> bool:
-        now_s = self._clock.monotonic()
-        self._lines = min(BURST, self._lines + (now_s - self._counted_s) / LINE_EVERY_S)
-        self._counted_s = now_s
-        if self._lines < 1:
-            return False
-        self._lines -= 1
-        return True
 
     def _write(self) -> None:
         state, detail = self.status.state, self.status.detail

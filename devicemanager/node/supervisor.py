@@ -17,11 +17,13 @@ from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError
-from devicemanager.model.accelerator import CollectorState
+from devicemanager.model.accelerator import CollectorState, RestartReason
+from devicemanager.node.blocking import BlockingCalls
 from devicemanager.node.child import Child, Exited, ProtocolError, TimedOut
 from devicemanager.node.collector_protocol import CollectorProtocol
 from devicemanager.node.deadlines import FIRST_TOUCH_S, Deadlines, card_deadline_s
 from devicemanager.node.launcher import STUCK_LIMIT, Launcher
+from devicemanager.node.process_usage import UsageLimits, UsageMonitor
 from devicemanager.node.quarantine import Quarantine
 from devicemanager.node.quarantine_prober import QuarantineProber
 from devicemanager.node.snapshot_publisher import RunFailure, SnapshotPublisher
@@ -33,6 +35,9 @@ OPEN_DEADLINE_S: Final = 10.0
 """Used where no other is given; ``devicemanager serve`` passes its setting ``--open-timeout``."""
 
 _BUS_DEADLINE_S: Final = 2.0
+
+_SIGNALLED_WAIT_S: Final = 0.5
+"""After a process was ended by a signal from others: where that ends this program too, no failure is reported."""
 
 
 def _no_addresses() -> Sequence[str]:
@@ -51,8 +56,11 @@ class SupervisorOptions:
         open_deadline_s: From the start of a process to its first line.
         first_touch_s: For the first figure of a card in a process, as far as ``open_deadline_s`` reaches.
         node_name: The Kubernetes node, for the log.
-        bus_addresses: Where the bus has cards of this manufacturer; read only when a card is not identified.
+        bus_addresses: Where the bus has cards of this manufacturer; called when a card is not identified. May hang.
         exit_states: Exit code of the process -> what it means, where the process could not say it.
+        usage: Above which a process is replaced.
+        environment: Of the processes, in which they are marked to find what they leave behind; None passes on this
+            process's own, and leaves that alone.
     """
 
     manufacturer: str
@@ -64,6 +72,8 @@ class SupervisorOptions:
     node_name: str | None = None
     bus_addresses: Callable[[], Sequence[str]] = _no_addresses
     exit_states: Mapping[int, CollectorState] = field(default_factory=dict)
+    usage: UsageLimits = field(default_factory=UsageLimits)
+    environment: Mapping[str, str] | None = None
 
 
 class Supervisor:
@@ -86,11 +96,13 @@ class Supervisor:
         self._clock = clock
         self._log = log
         self._quarantine = Quarantine(options.period_s)
-        self._launcher = Launcher(options.manufacturer, options.command, deadlines)
+        self._launcher = Launcher(options.manufacturer, options.command, deadlines, options.environment)
         self._prober = QuarantineProber(self._quarantine, self._launcher, clock, log)
         self._publisher = SnapshotPublisher(options.period_s, store, self._quarantine, clock, log)
+        self._usage = UsageMonitor(options.usage, clock, log)
+        self._bus = BlockingCalls("the PCI bus")
         self._tick: Tick | None = None
-        self._processes = 0
+        self._restart: RestartReason | None = None
         self._library: Hello | None = None
         self._due_s = clock.monotonic()
 
@@ -104,20 +116,24 @@ class Supervisor:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._prober.run(), name="prober")
+                tasks.create_task(self._launcher.end_leftovers(), name="leftovers")
                 await self._sample_for_ever()
         finally:
             await self._launcher.end()
 
     async def _sample_for_ever(self) -> NoReturn:
         while True:
-            failure = await self._sample_with_one_process()
-            if failure is not None:
-                tick, self._tick = self._tick, None
-                self._publisher.fail(failure, tick, await self._addresses(self._publisher.wants_addresses(tick)))
-                await self._pause(self._publisher.delay_s())
+            why = await self._sample_with_one_process()
+            if isinstance(why, RestartReason):
+                self._restart = why
+                continue
+            self._restart = why.restart
+            tick, self._tick = self._tick, None
+            self._publisher.fail(why, tick, await self._addresses(self._publisher.wants_addresses(tick)))
+            await self._pause(self._publisher.delay_s())
 
-    async def _sample_with_one_process(self) -> RunFailure | None:
-        """Start a process and follow it to its end. None asks for the next one at once."""
+    async def _sample_with_one_process(self) -> RunFailure | RestartReason:
+        """Start a process and follow it to its end. A mere reason asks for the next one at once."""
         if self._launcher.exhausted:
             return RunFailure(CollectorState.UNRESPONSIVE, f"{STUCK_LIMIT} collector processes cannot be killed")
         selection = self._quarantine.selection
@@ -127,14 +143,14 @@ class Supervisor:
             child = await self._launcher.start(selection)
         except OSError as error:
             return RunFailure(CollectorState.FAILED, f"the collector process cannot be started: {_why(error)}")
-        self._processes += 1
-        self._publisher.started(self._processes)
+        if self._restart is not None:
+            self._publisher.restarted(self._restart)
         try:
             return await self._follow(child, CollectorProtocol(self._options.manufacturer, selection, started_s))
         finally:
             self._launcher.kill(child)
 
-    async def _follow(self, child: Child, protocol: CollectorProtocol) -> RunFailure | None:
+    async def _follow(self, child: Child, protocol: CollectorProtocol) -> RunFailure | RestartReason:
         while True:
             deadline_s = protocol.deadline_s(
                 self._launcher.deadlines, 0.0 if self._tick is None else self._tick.unanswered_s
@@ -148,18 +164,28 @@ class Supervisor:
                     phase=protocol.phase.value,
                     stderr_tail=child.stderr_tail,
                 )
+                if isinstance(event, Exited) and event.by_others:
+                    self._expect_within(_SIGNALLED_WAIT_S)
+                    await asyncio.sleep(_SIGNALLED_WAIT_S)
                 return self._give_up(child, protocol, event, deadline_s)
             try:
                 protocol.accept(event, self._clock.monotonic())
             except DocumentError as error:
                 return RunFailure(CollectorState.FAILED, str(error))
             if self._renumbered and self._reselects(event, protocol):
-                return None  # another process reads, in this tick, what this one has skipped by an earlier index
+                # Another process reads, in this tick, what this one has skipped by an earlier index.
+                return RestartReason.SELECTION
             await self._note(event)
             if event == End(0):
                 return RunFailure(CollectorState.NO_DEVICES, "the library counts no card")
             if self._reselects(event, protocol):
-                return None
+                return RestartReason.SELECTION
+            if isinstance(event, End) and (excess := self._usage.after_sample(child.pid)) is not None:
+                self._launcher.kill(child)
+                await self._pause(self._publisher.until_next_s())
+                return excess
+            if isinstance(event, Read) and (held := self._usage.within_sample(child.pid)) is not None:
+                return RunFailure(CollectorState.FAILED, f"the collector process held {held}")
 
     @property
     def _renumbered(self) -> bool:
@@ -204,18 +230,20 @@ class Supervisor:
         protocol: CollectorProtocol,
         event: TimedOut | Exited | ProtocolError | Failed,
         waited_s: float,
-    ) -> RunFailure | None:
+    ) -> RunFailure | RestartReason:
         """Handle a process that is given up: one device's fault, else a failure of the run."""
+        if isinstance(event, Exited) and event.by_others:
+            return self._killed(event)
         device = None if self._quarantine.full else protocol.announced
         match event:
             case TimedOut() if device is not None:
                 if protocol.first_touch and self._tick is not None:
                     self._tick.unanswered_s += waited_s
                 self._prober.timed_out(child, device, waited_s)
-                return None
+                return RestartReason.DEVICE_TIMEOUT
             case Exited() if device is not None:
                 self._prober.crashed(child, device, event)
-                return None
+                return RestartReason.DEVICE_CRASH
             case TimedOut():
                 return RunFailure(
                     CollectorState.UNRESPONSIVE, f"no answer within {waited_s:g} s while {protocol.phase}"
@@ -228,15 +256,21 @@ class Supervisor:
             case Failed(state, detail):
                 return RunFailure(state, detail)
 
+    def _killed(self, event: Exited) -> RunFailure | RestartReason:
+        """Somebody else ended the process, which is no device's fault. The tick is completed, once."""
+        if self._tick is not None and not self._tick.killed:
+            self._tick.killed = True
+            return RestartReason.KILLED
+        return RunFailure(CollectorState.CRASHED, f"the collector process {event.detail}", killed=True)
+
     async def _addresses(self, wanted: bool) -> Sequence[str]:
-        """Read the bus in a thread: it is a file system, and may be slow."""
+        """Read the bus in a thread: it is a file system, and may hang."""
         if not wanted:
             return ()
         self._expect_within(_BUS_DEADLINE_S)
         try:
-            async with asyncio.timeout(_BUS_DEADLINE_S):
-                return await asyncio.to_thread(self._options.bus_addresses)
-        except OSError:
+            return await self._bus.run(self._options.bus_addresses, _BUS_DEADLINE_S)
+        except OSError:  # TimeoutError is one
             return ()
 
     async def _pause(self, delay_s: float) -> None:

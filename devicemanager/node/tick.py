@@ -27,6 +27,7 @@ class Tick:
         listed: Id of a card -> the partitions that it reports.
         unanswered_s: How long first touches of devices have waited without an answer.
         renumbered: Whether indexes mean other cards than in the sample before.
+        killed: Whether somebody else ended a process that was reading.
     """
 
     started_monotonic_s: float
@@ -36,6 +37,7 @@ class Tick:
     listed: dict[str, tuple[Card, ...]] = field(default_factory=dict)
     unanswered_s: float = 0.0
     renumbered: bool = False
+    killed: bool = False
 
     def add(self, read: Read) -> None:
         """Keep what one device gave."""
@@ -120,7 +122,8 @@ def assemble(
     if count is not None:  # a process before this one may have counted more
         by_index = {index: reading for index, reading in by_index.items() if index < count}
     for index in range(count or 0):
-        by_index.setdefault(index, Reading.unreadable(Card(index), NOT_READ.reason, NOT_READ.fault))
+        if index not in by_index:
+            by_index[index] = Reading.unreadable(Card(index), NOT_READ.reason, NOT_READ.fault)
     present = identify([by_index[index] for index in sorted(by_index)], known, bus_addresses, order)
     listed = {str(reading.card.id) for reading in present}
     missing = [card for card in known if card.id not in listed]

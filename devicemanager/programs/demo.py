@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Final, TextIO
 
 from rich.console import Console
@@ -15,6 +15,7 @@ from devicemanager.demo.chain import API_GROUP, Chain, running_chain
 from devicemanager.demo.fixtures import INSTANCES, NAMESPACE
 from devicemanager.demo.live import Frame, View
 from devicemanager.demo.processes import DemoError
+from devicemanager.errors import leaves
 from devicemanager.programs.present import document
 from devicemanager.settings.demo import DemoSettings
 from devicemanager.settings.output import Output
@@ -38,7 +39,7 @@ async def run(settings: DemoSettings) -> int:
         await _until_signal(_run_chain(settings, notes))
     except* DemoError as group:
         failed = True
-        for error in _leaves(group):
+        for error in leaves(group):
             notes.print(Text.assemble(("devicemanager demo: ", "bold red"), str(error)), soft_wrap=True)
     return _FAILED if failed else 0
 
@@ -139,11 +140,3 @@ def _console(stream: TextIO) -> Console:
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="replace")
     return Console(file=stream, highlight=False)
-
-
-def _leaves(group: BaseExceptionGroup[DemoError]) -> Iterator[DemoError]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

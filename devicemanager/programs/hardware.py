@@ -11,14 +11,19 @@ from collectors import contract, pci, registry
 from devicemanager.clock import SystemClock
 from devicemanager.errors import SettingsError
 from devicemanager.node.auto_detect import AutoDetectSupervisor
+from devicemanager.node.blocking import within
 from devicemanager.node.container import ContainerWatch
+from devicemanager.node.process_usage import UsageLimits
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.supervisor import Supervisor, SupervisorOptions
 from devicemanager.rules.container import DriverFiles
 from devicemanager.settings.flags import Conflict
 from devicemanager.settings.node import CollectingSettings
+from devicemanager.settings.process import environment_of_collectors
 
 AUTO: Final = "auto"
+
+_BUS_DEADLINE_S: Final = 5.0
 
 DEV_ROOT = Path("/dev")
 """Where this container has its device files."""
@@ -30,7 +35,7 @@ def manufacturer(settings: CollectingSettings) -> str:
     Raises:
         SettingsError: There is none, more than one, or none that can be read by this release.
     """
-    name = found(settings)
+    name = found(settings, functions)
     if name is None:
         raise SettingsError(
             [
@@ -41,8 +46,11 @@ def manufacturer(settings: CollectingSettings) -> str:
     return name
 
 
-def found(settings: CollectingSettings) -> str | None:
-    """The same, and None where there is none on the bus, which may change.
+def found(
+    settings: CollectingSettings,
+    scan: Callable[[CollectingSettings], Sequence[pci.PciDevice]] = lambda settings: pci.scan(settings.sys_root),
+) -> str | None:
+    """The same, and None where there is none on the bus, which may change. Blocks for as long as ``scan`` does.
 
     Raises:
         SettingsError: There is more than one, or none that can be read by this release.
@@ -50,7 +58,7 @@ def found(settings: CollectingSettings) -> str | None:
     given = f"--manufacturer={settings.manufacturer}"
     name = settings.manufacturer
     if name == AUTO:
-        names = pci.detect(pci.scan(settings.sys_root))
+        names = pci.detect(scan(settings))
         if not names:
             return None
         if len(names) > 1:
@@ -63,7 +71,7 @@ def found(settings: CollectingSettings) -> str | None:
         name = names[0]
     known = registry.known(name)
     if known is None:
-        raise SettingsError([f"{given}: unknown; known are {', '.join(registry.MANUFACTURERS)}"])
+        raise SettingsError([f"{given}: unknown; {registry.those_known(name)}"])
     if not known.built:
         built = [one.name for one in registry.MANUFACTURERS.values() if one.built]
         raise SettingsError([f"{given}: the collector for {name} is not built yet; built are {', '.join(built)}"])
@@ -76,13 +84,33 @@ def rules(settings: CollectingSettings) -> Iterator[Conflict]:
 
 
 def rules_for_serving(settings: CollectingSettings) -> Iterator[Conflict]:
-    """The same for a program that can wait for a card."""
-    return _conflicts(found, settings)
+    """The same for a program that can wait for a card, and for a bus that hangs."""
+    return _conflicts(_found_within, settings)
 
 
 def rules_for_a_name(settings: CollectingSettings) -> Iterator[Conflict]:
     """The same for programs that look at every manufacturer unless one is named."""
     return rules(settings) if settings.manufacturer != AUTO else iter(())
+
+
+def functions(settings: CollectingSettings) -> tuple[pci.PciDevice, ...]:
+    """What is on the PCI bus.
+
+    Raises:
+        SettingsError: The bus hangs.
+    """
+    try:
+        return within(lambda: pci.scan(settings.sys_root), _BUS_DEADLINE_S, f"the PCI bus in {settings.sys_root}")
+    except OSError as error:  # TimeoutError is one
+        raise SettingsError([f"--sys-root={settings.sys_root}: {error}"]) from error
+
+
+def _found_within(settings: CollectingSettings) -> str | None:
+    """The manufacturer on the bus; none where the bus hangs, which may change."""
+    try:
+        return within(lambda: found(settings), _BUS_DEADLINE_S, "the PCI bus")
+    except OSError:
+        return None
 
 
 def _conflicts(choose: Callable[[CollectingSettings], object], settings: CollectingSettings) -> Iterator[Conflict]:
@@ -98,7 +126,7 @@ def supervised(
 ) -> tuple[SnapshotStore, Supervisor | AutoDetectSupervisor]:
     """The store and the supervisor of a server; one that waits for a card where there is none yet."""
     clock = SystemClock()
-    name = found(settings)
+    name = _found_within(settings)
     store = SnapshotStore(name or AUTO, period_s, settings.node_name, clock)
     if name is not None:
         return store, supervisor(settings, name, period_s, store)
@@ -142,5 +170,7 @@ def supervisor(settings: CollectingSettings, name: str, period_s: float, store: 
         node_name=settings.node_name,
         bus_addresses=bus_addresses,
         exit_states={code: state for state, code in contract.EXIT_CODES.items()},
+        usage=UsageLimits(settings.collector_memory_limit, settings.collector_descriptor_limit),
+        environment=environment_of_collectors(),
     )
     return Supervisor(options, store, SystemClock(), structlog.get_logger())

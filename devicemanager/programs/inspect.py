@@ -18,7 +18,7 @@ from devicemanager import streams
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import CollectorError, DocumentError, FetchError, excerpt
 from devicemanager.model.accelerator import CollectorState, Snapshot
-from devicemanager.model.usage import SourceState
+from devicemanager.model.usage import PeerSnapshot, SourceState
 from devicemanager.node.server import SNAPSHOT_PATH
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.programs import hardware, present
@@ -28,7 +28,7 @@ from devicemanager.settings.output import Output
 from devicemanager.tls.identity import ClientIdentity
 from devicemanager.tls.material import PairFiles
 from devicemanager.transport.client import HttpClient
-from devicemanager.transport.failures import CONNECTION_LOST, within
+from devicemanager.transport.failures import CERTIFICATE_REFUSED, CONNECTION_LOST, within
 from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import snapshot
 
@@ -39,6 +39,9 @@ PERIOD_S: Final = 15.0
 """Deadlines follow from a period; there is never a second sample."""
 
 _POLL_S: Final = 0.01
+
+_SAID_LIMIT: Final = 60
+"""Characters that are shown of an answer which is no snapshot."""
 
 log = structlog.get_logger()
 
@@ -78,7 +81,7 @@ async def monitor(settings: MonitorSettings) -> int:
 
 async def detect(settings: DetectSettings) -> int:
     """Print what cards there are. Returns 1 when no library lists any."""
-    devices = () if settings.no_pci_check else pci.scan(settings.sys_root)
+    devices = () if settings.no_pci_check else hardware.functions(settings)
     names = pci.detect(devices) if settings.manufacturer == "auto" else (hardware.manufacturer(settings),)
     bodies: dict[str, bytes | None] = {}
     for name in names:
@@ -101,21 +104,43 @@ async def served(settings: SnapshotSettings) -> int:
     clock = SystemClock()
     try:
         answer = await _fetched(settings, clock)
-        found = snapshot.parse(answer.body)
+        found = _parsed(answer)
     except (FetchError, DocumentError) as error:
-        hint = _hint(settings) if str(error) == CONNECTION_LOST else ""
-        sys.stderr.write(f"devicemanager snapshot: {settings.url}: {error}{hint}\n")
+        sys.stderr.write(f"devicemanager snapshot: {settings.url}: {error}{_hint(settings, str(error))}\n")
         return NOTHING_READ
     age_s = freshness.age_s(timestamp=found.timestamp, now=clock.now(), age_header_s=answer.age_s, date=answer.date)
     _print_snapshot(answer.body, None if age_s is None else int(age_s), settings.output)
     return NOTHING_READ if found.timestamp is None else DONE
 
 
-def _hint(settings: SnapshotSettings) -> str:
-    """What may be wrong if the server closed: in TLS 1.3 it refuses a client after the client's handshake."""
-    if settings.cert is None:
-        return "; the server may want a client certificate: --cert and --key"
-    return "; the server may not trust whoever signed the certificate of --cert"
+def _parsed(answer: Received) -> PeerSnapshot:
+    """The snapshot in an answer.
+
+    Raises:
+        DocumentError: It is none; the message says what it is.
+    """
+    said = f"begins with {excerpt(answer.body.decode(errors='replace'), _SAID_LIMIT)!r}"
+    if not answer.content_type.endswith("json"):
+        raise DocumentError(f"the answer is no snapshot, but {excerpt(answer.content_type)} that {said}")
+    try:
+        return snapshot.parse(answer.body)
+    except DocumentError as error:
+        raise DocumentError(f"{error}; the answer {said}") from error
+
+
+def _hint(settings: SnapshotSettings, error: str) -> str:
+    """What may help; nothing where that is not known."""
+    if error == CONNECTION_LOST:  # in TLS 1.3, a server refuses a client after the client's handshake
+        if settings.cert is None:
+            return "; the server may want a client certificate: --cert and --key"
+        return "; the server may not trust whoever signed the certificate of --cert"
+    if error.startswith(CERTIFICATE_REFUSED):
+        if "mismatch" in error.lower():
+            return "; --server-name gives the name to verify it for, --insecure looks without verifying"
+        return "; --ca-file names the authorities to trust, --insecure looks without verifying"
+    if URL(settings.url).path not in ("/", SNAPSHOT_PATH):
+        return f"; {SNAPSHOT_PATH} is asked for if the address has no path"
+    return ""
 
 
 async def _fetched(settings: SnapshotSettings, clock: Clock) -> Received:

@@ -88,12 +88,7 @@ def _shorten(table: Sequence[list[str]], indexes: Sequence[int], excess: int) ->
 
 
 def document(value: object, output: Output) -> str:
-    """A document as JSON or YAML, with its keys in the order given.
-
-    Args:
-        value: What ``json.loads`` could have returned.
-        output: ``yaml``, else JSON.
-    """
+    """What ``json.loads`` could have returned, as YAML or JSON, with its keys in the order given."""
     if output is Output.YAML:
         import yaml  # a command that prints no YAML does not pay for it
 
@@ -192,12 +187,7 @@ Inventory = Mapping[str, PeerSnapshot | None]
 
 
 def inventory_document(devices: Sequence[PciDevice], served: Mapping[str, Any]) -> object:
-    """What there is, for programs: what the bus shows, and what each library says.
-
-    Args:
-        devices: On the bus.
-        served: Manufacturer -> the snapshot, as ``json.loads`` returns it; None where no collector is built yet.
-    """
+    """What there is, for programs; ``served`` has each snapshot as a document, None without a collector."""
     return {
         "bus": [
             {
@@ -229,13 +219,9 @@ def _inventory_of(found: Mapping[str, Any] | None) -> Mapping[str, object]:
 def inventory_text(
     devices: Sequence[PciDevice], inventory: Inventory, *, searched: bool = True, width: int | None = None
 ) -> str:
-    """What there is, for people.
+    """What there is, for people; ``width`` as for :func:`columns`.
 
-    Args:
-        devices: On the bus.
-        inventory: What the libraries say.
-        searched: Whether the bus was asked which manufacturers there are; otherwise its silence means nothing.
-        width: As for :func:`columns`.
+    ``searched`` says whether the bus was asked which manufacturers there are; otherwise an empty one means nothing.
     """
     bus = [
         (

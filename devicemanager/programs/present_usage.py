@@ -33,13 +33,7 @@ _SOURCE_COLUMNS: Final = ("SOURCE", "STATE", "AGE", "MESSAGE")
 
 
 def usage_text(usage: WorkloadUsage, now: datetime, width: int | None = None) -> str:
-    """The figures against their limits, a table of the cards, and a table of the sources.
-
-    Args:
-        usage: As read.
-        now: For the age of a sample whose sources give none.
-        width: As for :func:`devicemanager.programs.present.columns`.
-    """
+    """The figures against their limits, a table of the cards, and one of the sources."""
     title = f"{usage.namespace}/{usage.name}"
     sample = usage.sample
     if sample is None:
@@ -77,9 +71,9 @@ def _card_row(card: AcceleratorUsage) -> tuple[str, ...]:
         card.manufacturer,
         "-" if card.index is None else str(card.index),
         card.name or "-",
-        card.mode,
+        card.mode if card.profile is None else f"{card.mode} {card.profile}",
         *figure_cells(card.figures),
-        health_text(card.unhealthy, None),
+        health_text(card.unhealthy, card.unhealthy_reason),
     )
 
 

@@ -4,6 +4,7 @@ from typing import Final
 
 import structlog
 
+from devicemanager import logs
 from devicemanager.clock import SystemClock
 from devicemanager.node import server
 from devicemanager.node.exposition import Exposition
@@ -13,6 +14,7 @@ from devicemanager.serving import descriptors, probes
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.limits import KIB, MIB, Limits, VerifiedLimits
 from devicemanager.serving.listener import Listener
+from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.node import ServeSettings
 
 STUCK_AFTER_S: Final = 10.0
@@ -43,7 +45,7 @@ async def serve(settings: ServeSettings) -> int:
     )
     app = server.build_app(
         store=store,
-        exposition=Exposition(store, lambda: identity.not_after, clock),
+        exposition=Exposition(store, lambda: identity.not_after, clock, ProcessMetrics(logs.lines_dropped)),
         access=access,
         live=[
             probes.PING,
@@ -68,5 +70,23 @@ async def serve(settings: ServeSettings) -> int:
         "certificates": identity.follow,
         "container": hardware.container_watch(settings, store).run,
     }
-    running = serving(Server(listener, shutdown), parts, drain_s=settings.shutdown_timeout, log=log)
+
+    async def say_how_to_look() -> None:
+        log.info("snapshot_served", command=look_command(settings, *listener.addresses[0]))
+
+    running = serving(
+        Server(listener, shutdown),
+        parts,
+        startup=[say_how_to_look],
+        drain_s=settings.shutdown_timeout,
+        log=log,
+    )
     return await run_until_signal(running, log=log)
+
+
+def look_command(settings: ServeSettings, address: str, port: int) -> str:
+    """The command that shows, on this machine, what is served there."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - nothing is bound to it
+    shown = f"[{host}]" if ":" in host else host
+    pair = " --cert CLIENT.crt --key CLIENT.key" if settings.client_ca_file is not None else ""
+    return f"devicemanager snapshot {shown}:{port} --insecure{pair}"

@@ -5,6 +5,8 @@ starts in the background, and readiness says whether it works.
 """
 
 import asyncio
+import itertools
+import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,17 +15,21 @@ from typing import Final
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from devicemanager import logs
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.programs.server_identity import server_identity
+from devicemanager.rules import retries
 from devicemanager.serving import descriptors
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
+from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.process import api_server_environment
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.identity import ClientIdentity, ServerIdentity
 from devicemanager.tls.material import PairFiles, TrustedCAs
+from devicemanager.transport.failures import within
 from devicemanager.worker.apiserver.authentication import Authenticator, TokenReviews, is_front_proxy
 from devicemanager.worker.apiserver.authorization import AccessReviews, Authorizer, ReviewFailedError
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
@@ -33,7 +39,7 @@ from devicemanager.worker.apiserver.limits import DESCRIPTORS_RESERVED, LIMITS
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners
-from devicemanager.worker.apiserver.registration import check_registration, parse_service
+from devicemanager.worker.apiserver.registration import check_registration
 from devicemanager.worker.apiserver.rendering import Renderer
 from devicemanager.worker.apiserver.resources import ResourceHandler
 from devicemanager.worker.apiserver.reviews import ReviewCache
@@ -45,8 +51,15 @@ from devicemanager.worker.single_flight import OverloadedError
 from devicemanager.worker.sources import Ages
 from devicemanager.worker.workloads.registry import WORKLOADS
 
-_RETRY_S: Final = 5.0
+_FIRST_LOOK_S: Final = 2.0
+"""For finding out before anything is served whether the group is somebody else's. An API server that takes longer
+is asked again later: liveness must answer whether there is one or not."""
+
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 5.0
 """Between two attempts at what must succeed once: the first access review, the look at the APIService."""
+
+_LATER_LOOK_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,7 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
     )
     async with AsyncExitStack() as stack:
         side = await stack.enter_async_context(connect(_credentials(settings), options, clock=clock))
-        registered = await _registered(settings, side)
+        registered = await _registered(settings, side, _FIRST_LOOK_S)
         components, front_proxy = await _components(settings, side, identity, clock, stack)
         shutdown = Shutdown()
         ready = [
@@ -117,9 +130,9 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             followers["device managers' certificates"] = peers.follow
         if kubelets is not None:
             followers["kubelets' certificates"] = kubelets.follow
-        startup: dict[str, Part] = {"access review": lambda: _reach_reviews(components.authorizer)}
+        startup: list[Part] = [lambda: _reach_reviews(components.authorizer)]
         if not registered:
-            startup["registration"] = lambda: _register_later(settings, side)
+            startup.append(lambda: _register_later(settings, side))
         worker = Worker(listener, shutdown, probes["/readyz"])
         await stack.enter_async_context(
             serving(worker, followers, startup=startup, drain_s=settings.shutdown_timeout, log=log)
@@ -141,6 +154,7 @@ async def _components(
             "metrics.k8s.io": side.sources.metrics.statistics,
             "device-manager": side.sources.snapshots.statistics,
         },
+        ProcessMetrics(logs.lines_dropped),
     )
     front_proxy = FrontProxy(side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())))
     tokens: TokenReviews = await stack.enter_async_context(ReviewCache(clock))
@@ -220,7 +234,7 @@ def _kubelet_access(settings: WorkerSettings, identity: ClientIdentity) -> Kubel
     )
 
 
-async def _registered(settings: WorkerSettings, side: Client) -> bool:
+async def _registered(settings: WorkerSettings, side: Client, deadline_s: float) -> bool:
     """Whether no other backend serves the group; False while the API server does not answer.
 
     Raises:
@@ -229,7 +243,8 @@ async def _registered(settings: WorkerSettings, side: Client) -> bool:
     if settings.service is None or settings.take_over_api_service:
         return True
     try:
-        await check_registration(side.cluster, settings.api_group, parse_service(settings.service))
+        async with within(deadline_s):
+            await check_registration(side.cluster, settings.api_group, settings.service, settings.api_service_owner)
     except (FetchError, DocumentError) as error:
         structlog.get_logger().warning("api_service_unknown", error=str(error))
         return False
@@ -238,17 +253,25 @@ async def _registered(settings: WorkerSettings, side: Client) -> bool:
 
 async def _register_later(settings: WorkerSettings, side: Client) -> None:
     """Retry until the API server answers who serves the group; a failure at the start decides nothing."""
-    registered = False
-    while not registered:
-        await asyncio.sleep(_RETRY_S)
-        registered = await _registered(settings, side)
+    for failures in itertools.count(1):
+        await asyncio.sleep(_pause_s(failures))
+        if await _registered(settings, side, _LATER_LOOK_S):
+            return
 
 
 async def _reach_reviews(authorizer: Authorizer) -> None:
     """Try access reviews until one is answered, for readiness."""
-    while not authorizer.reached:
+    said = ""
+    for failures in itertools.count(1):
         try:
             await authorizer.probe()
         except (ReviewFailedError, OverloadedError) as error:
-            structlog.get_logger().warning("access_review_failed", reason=str(error))
-            await asyncio.sleep(_RETRY_S)
+            if said != (said := str(error)):
+                structlog.get_logger().warning("access_review_failed", reason=said)
+        if authorizer.reached:
+            return
+        await asyncio.sleep(_pause_s(failures))
+
+
+def _pause_s(failures: int) -> float:
+    return retries.backoff_s(failures, random.random(), first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)  # noqa: S311

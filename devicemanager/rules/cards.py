@@ -1,4 +1,4 @@
-"""The figures in a fresh snapshot that belong to one pod's cards, and to no other pod.
+"""The figures in a snapshot that belong to one pod's cards, and to no other pod.
 
 A card given whole or shared shows the card's figures. A share or a partition does not, because those include other
 tenants: it shows its own figures, or none. An unknown mode is treated as a share. Other figures, and health, are
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from devicemanager.model.allocation import AllocatedCard, Allocation, Mode
+from devicemanager.model.allocation import UNITS_PER_CARD, AllocatedCard, Allocation, Mode
 from devicemanager.model.figures import BY_NAME, FIGURES, DeviceFigure, Figure, Figures, Scope
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import AcceleratorUsage, PeerSnapshot, SliceDevice, SliceUsage, SnapshotCard
@@ -24,6 +24,8 @@ class _Grant:
     Attributes:
         card_id: The card's id; an id no snapshot knows stays as the allocation spells it.
         containers: The names of the containers that hold it.
+        profile: Of the partition, as the allocation names it.
+        units: How much of the card was given, to all of them together.
     """
 
     card_id: str
@@ -31,6 +33,8 @@ class _Grant:
     mode: Mode
     index: int | None
     containers: frozenset[str]
+    profile: str | None
+    units: int | None
 
     @property
     def id(self) -> str:
@@ -63,7 +67,7 @@ def agreed(one: SnapshotCard, other: SnapshotCard) -> SnapshotCard:
 
 
 def entries(
-    manufacturer: str, pod_uid: str, allocation: Allocation, snapshot: PeerSnapshot
+    manufacturer: str, pod_uid: str, allocation: Allocation, snapshot: PeerSnapshot | Reason
 ) -> tuple[AcceleratorUsage, ...]:
     """One entry for each card and each partition that a pod was given of one manufacturer.
 
@@ -73,11 +77,27 @@ def entries(
         manufacturer: Only this one's cards of the allocation and of the snapshot count.
         pod_uid: Whose slices count.
         allocation: The pod's cards, all manufacturers'.
-        snapshot: A fresh one.
+        snapshot: A fresh one; or why there is none, and every figure of every card is absent.
     """
+    given = [card for card in allocation.measured if card.manufacturer == manufacturer]
+    if isinstance(snapshot, Reason):
+        return tuple(_absent(manufacturer, grant, snapshot) for grant in _grants(given, _NOTHING))
     view = _View.of(manufacturer, pod_uid, snapshot)
-    given = (card for card in allocation.measured if card.manufacturer == manufacturer)
     return tuple(_entry(manufacturer, grant, view) for grant in _grants(given, view))
+
+
+def _absent(manufacturer: str, grant: _Grant, reason: Reason) -> AcceleratorUsage:
+    return AcceleratorUsage(
+        id=grant.id,
+        manufacturer=manufacturer,
+        index=grant.index,
+        name=None,
+        mode=grant.mode.label,
+        figures=Figures(reason),
+        unhealthy=reason,
+        profile=grant.profile,
+        memory_granted_mib=reason,
+    )
 
 
 def _grants(given: Iterable[AllocatedCard], view: "_View") -> Sequence[_Grant]:
@@ -85,7 +105,9 @@ def _grants(given: Iterable[AllocatedCard], view: "_View") -> Sequence[_Grant]:
     for card in given:
         partition_id = card.partition_id if card.mode is Mode.PARTITIONED else None
         card_id = view.canonical_id(card.id, partition_id)
-        grant = _Grant(card_id, partition_id, card.mode, card.index, frozenset((card.container,)))
+        grant = _Grant(
+            card_id, partition_id, card.mode, card.index, frozenset((card.container,)), card.profile, card.units
+        )
         known = grants.get(grant.id)
         grants[grant.id] = grant if known is None else _joined(known, grant)
     return tuple(grants.values())
@@ -104,30 +126,45 @@ def _joined(one: _Grant, other: _Grant) -> _Grant:
         mode=max(one.mode, other.mode),
         index=min(indexes, default=None),
         containers=one.containers | other.containers,
+        profile=one.profile if one.profile == other.profile else None,
+        units=None if one.units is None or other.units is None else min(one.units + other.units, UNITS_PER_CARD),
     )
 
 
 def _entry(manufacturer: str, grant: _Grant, view: "_View") -> AcceleratorUsage:
     card = view.cards.get(grant.card_id)
     board = card or SnapshotCard(grant.card_id)
+    partition = view.partition(grant) if grant.mode is Mode.PARTITIONED else None
+    figures = Figures(**{**board.figures, **_share(grant, card, partition, view)})
     return AcceleratorUsage(
         id=grant.id,
         manufacturer=manufacturer,
         index=grant.index,
         name=board.name,
         mode=grant.mode.label,
-        figures=Figures(**{**board.figures, **_share(grant, card, view)}),
+        figures=figures,
         unhealthy=board.unhealthy,
+        unhealthy_reason=board.unhealthy_reason,
+        profile=grant.profile or (partition.profile if partition is not None else None),
+        memory_granted_mib=_granted(grant, figures.number("memory_total")),
     )
 
 
-def _share(grant: _Grant, card: SnapshotCard | None, view: "_View") -> Mapping[str, DeviceFigure]:
+def _granted(grant: _Grant, total: Figure) -> Figure:
+    """What was given of the memory, in MiB: the capacity, but of a share its part, of which any is at least 1."""
+    if grant.mode is not Mode.SLICED or isinstance(total, Reason):
+        return total
+    return Reason.NOT_REPORTED if grant.units is None else max(grant.units * total // UNITS_PER_CARD, 1)
+
+
+def _share(
+    grant: _Grant, card: SnapshotCard | None, partition: SliceUsage | None, view: "_View"
+) -> Mapping[str, DeviceFigure]:
     """The figures that depend on how a card was given."""
     if grant.mode is Mode.PARTITIONED:
-        record = view.partition(grant)
-        if record is None:
+        if partition is None:
             return dict.fromkeys(_SHARES, Reason.PARTITIONED)
-        return _of_share(record.memory_total_mib, record.memory_used_mib, record.utilization_percent)
+        return _of_share(partition.memory_total_mib, partition.memory_used_mib, partition.utilization_percent)
     if card is None:
         return {}
     if grant.mode is Mode.UNKNOWN:
@@ -202,12 +239,16 @@ class _View:
     def partition(self, grant: _Grant) -> SliceUsage | None:
         """The one record of this partition on its card; None where there is none, or more than one."""
         records = self.partitions.get(grant.partition_id or "", ())
-        own = {
-            replace(record, pod_uid="", container="")
+        own = [
+            record
             for record in records
             if record.card_id == grant.card_id and (not record.container or record.container in grant.containers)
-        }
-        return own.pop() if len(own) == 1 else None
+        ]
+        different = {replace(record, pod_uid="", container="", profile=None) for record in own}
+        if len(different) != 1:
+            return None
+        profiles = {record.profile for record in own if record.profile is not None}
+        return replace(different.pop(), profile=profiles.pop() if len(profiles) == 1 else None)
 
     def slices(self, grant: _Grant) -> tuple[Figure, Figure]:
         """Memory in MiB and compute in percent of the card, summed over the pod's containers that share it."""
@@ -225,6 +266,10 @@ class _View:
         if card_id not in self.answered:
             return self.unanswered, self.unanswered
         return memory_reason or 0, utilization_reason or 0
+
+
+_NOTHING: Final = _View({}, None, {}, {}, Reason.NOT_REPORTED)
+"""What a pod sees without a snapshot."""
 
 
 def _answered(devices: Iterable[SliceDevice]) -> dict[str, tuple[Reason | None, Reason | None]]:

@@ -4,10 +4,13 @@ Times of two clocks are subtracted only as a last resort: the sender's ``Age`` c
 sender's own clock.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from devicemanager.model.usage import SourceState, UsageSample
+
+EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""Clocks that were never set show 1970, and overflows 1754: nothing here was measured before."""
 
 DEFAULT_PERIOD_S: Final = 15
 """Used for a period that a document lacks, or gives outside of 1..3600 seconds."""

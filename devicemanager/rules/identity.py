@@ -56,7 +56,10 @@ def identify(
         card = _provisional(readings[position].card, addresses.get(position), taken)
         taken.add(str(card.id))
         cards[position] = card
-    return tuple(replace(reading, card=cards[position]) for position, reading in enumerate(readings))
+    return tuple(
+        reading if cards[position] is reading.card else replace(reading, card=cards[position])
+        for position, reading in enumerate(readings)
+    )
 
 
 def order_of(readings: Iterable[Reading]) -> dict[int, str]:

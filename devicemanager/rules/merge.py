@@ -14,6 +14,7 @@ from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.allocation import Allocation
 from devicemanager.model.usage import (
     AcceleratorUsage,
+    PeerSnapshot,
     PodReading,
     PodUsage,
     Resources,
@@ -24,7 +25,7 @@ from devicemanager.model.usage import (
     UsageSample,
 )
 from devicemanager.rules import cards
-from devicemanager.rules.freshness import STALE_AFTER_PERIODS, effective_period_s, is_stale
+from devicemanager.rules.freshness import EARLIEST, STALE_AFTER_PERIODS, effective_period_s, is_stale
 from devicemanager.rules.units import mib
 
 KUBELET: Final = "kubelet"
@@ -37,6 +38,10 @@ SnapshotOutcome: TypeAlias = SnapshotReading | SourceFailure
 NO_SNAPSHOTS: Final[Mapping[str, SnapshotOutcome]] = MappingProxyType({})
 
 _REASONS: Final[Mapping[SourceState | CollectorState, Reason]] = {
+    CollectorState.STARTING: Reason.NOT_YET,
+    CollectorState.NO_PERMISSION: Reason.PERMISSION,
+    CollectorState.UNRESPONSIVE: Reason.TIMEOUT,
+    CollectorState.VERSION_MISMATCH: Reason.VERSION_SKEW,
     SourceState.NOT_YET: Reason.NOT_YET,
     SourceState.FORBIDDEN: Reason.PERMISSION,
     SourceState.UNAUTHORIZED: Reason.PERMISSION,
@@ -65,6 +70,7 @@ def merge(
     device_managers: Mapping[str, SnapshotOutcome] = NO_SNAPSHOTS,
     requests: Resources | None = None,
     limits: Resources | None = None,
+    declared_limits: Resources | None = None,
 ) -> UsageSample:
     """One pod's sample.
 
@@ -76,11 +82,13 @@ def merge(
         metrics_server: What metrics.k8s.io said of it; None when it was not asked. Used only without the kubelet.
         device_managers: Manufacturer -> what its device manager on the pod's node said. Those whose manufacturer
             is not in the allocation are ignored; one that is missing counts as not served.
-        requests: Sums over the pod's containers.
-        limits: Sums over the pod's containers.
+        requests: The pod's.
+        limits: What limits the pod as a whole.
+        declared_limits: The sums over its containers.
 
     Returns:
-        The sample. The order of nothing that goes in matters, and a failing source changes no other's figure.
+        The sample. The order of nothing that goes in matters, and a failing source changes no other's figure. Every
+        card of the allocation is listed; where its device manager failed, with the reason for each figure.
     """
     usage = _usage(kubelet, metrics_server)
     groups = [
@@ -97,6 +105,7 @@ def merge(
         accelerators=tuple(sorted((entry for group in groups for entry in group.entries), key=_order)),
         requests=requests or Resources(),
         limits=limits or Resources(),
+        declared_limits=declared_limits or Resources(),
         sources=(
             _pod_report(KUBELET, kubelet),
             *(() if metrics_server is None else (_pod_report(METRICS_SERVER, metrics_server),)),
@@ -134,22 +143,30 @@ class _Group:
 
 
 def _group(manufacturer: str, pod_uid: str, allocation: Allocation, outcome: SnapshotOutcome) -> _Group:
-    """The cards of one manufacturer: all that are allocated when its snapshot is fresh, none otherwise."""
+    """The cards of one manufacturer: with figures when its snapshot is fresh, else with the reason for none."""
     name = device_manager(manufacturer)
+
+    def cards_of(snapshot: PeerSnapshot | Reason) -> Sequence[AcceleratorUsage]:
+        return cards.entries(manufacturer, pod_uid, allocation, snapshot)
+
     if isinstance(outcome, SourceFailure):
-        return _Group(SourceReport(name, outcome.state, message=outcome.message))
+        report = SourceReport(name, outcome.state, message=outcome.message)
+        return _Group(report, cards_of(_REASONS.get(outcome.state, Reason.NOT_REPORTED)))
     snapshot, age = outcome.snapshot, _whole_seconds(outcome.age_s)
     if snapshot.timestamp is None:
         state = _unless_ok(snapshot.state, SourceState.NOT_YET)
-        return _Group(SourceReport(name, state, age, snapshot.detail or "no sample has been taken yet"))
-    if is_stale(outcome.age_s, snapshot.period_s):
+        report = SourceReport(name, state, age, snapshot.detail or "no sample has been taken yet")
+        return _Group(report, cards_of(_REASONS.get(state, Reason.NOT_REPORTED)))
+    if is_stale(None if outcome.age_s is None else outcome.age_s - outcome.waited_s, snapshot.period_s):
         state = _unless_ok(snapshot.state, SourceState.STALE)
         old = f"the last sample is older than {STALE_AFTER_PERIODS} x {effective_period_s(snapshot.period_s)} s"
-        return _Group(SourceReport(name, state, age, f"{snapshot.detail}; {old}" if snapshot.detail else old))
+        report = SourceReport(name, state, age, f"{snapshot.detail}; {old}" if snapshot.detail else old)
+        return _Group(report, cards_of(Reason.STALE))
     return _Group(
         SourceReport(name, snapshot.state, age, snapshot.detail),
-        cards.entries(manufacturer, pod_uid, allocation, snapshot),
-        snapshot.timestamp,
+        cards_of(snapshot),
+        # A clock that was never set dates no sample; the age does not come from it.
+        snapshot.timestamp if snapshot.timestamp >= EARLIEST else None,
     )
 
 

@@ -6,10 +6,10 @@ program's snapshot calls it too. A number is never clamped into its range, becau
 """
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
 
-from devicemanager.model.figures import FIGURES, NAMES, DeviceFigure, Figures, FigureSpec, Names
+from devicemanager.model.figures import FIGURES, NAMES, PLACES, DeviceFigure, Figure, Figures, FigureSpec, Names
 from devicemanager.model.reasons import Reason
 from devicemanager.rules.units import on_wire, percent_used
 
@@ -25,20 +25,49 @@ SENTINELS: Final = frozenset({0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, 0
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
-def reading(raw: Mapping[str, object]) -> Figures:
+_Range: TypeAlias = tuple[str, int, int]
+"""Name of a figure, its lowest and its highest plausible value; for names, which are no numbers, an empty range."""
+
+
+def _range(spec: FigureSpec, *, on_the_wire: bool) -> _Range:
+    quantity = spec.quantity
+    if quantity.names:
+        return spec.name, 1, 0
+    if on_the_wire:
+        return spec.name, on_wire(spec, quantity.lowest), on_wire(spec, quantity.highest)
+    return spec.name, quantity.lowest, quantity.highest
+
+
+_READ: Final = [_range(spec, on_the_wire=False) for spec in FIGURES]
+_PUBLISHED: Final = [_range(spec, on_the_wire=True) for spec in FIGURES]
+
+# These hold places in the table of figures, because they are gone through for every reading.
+_PARTS: Final = [(PLACES[spec.name], PLACES[spec.part_of]) for spec in FIGURES if spec.part_of]
+_BOUNDED: Final = [
+    (PLACES[spec.name], PLACES[spec.at_most[0]], spec.at_most[1]) for spec in FIGURES if spec.at_most
+]
+_SHARES: Final = [
+    (PLACES[spec.name], PLACES[spec.share_of[0]], PLACES[spec.share_of[1]]) for spec in FIGURES if spec.share_of
+]
+
+
+def reading(raw: Mapping[str, object], *, missing: Reason = Reason.NOT_REPORTED) -> Figures:
     """The figures of one reading, in the units of readings.
 
     Args:
-        raw: Name of the figure -> the raw value, or the reason for having none; missing ones are ``not_reported``.
+        raw: Name of the figure -> the raw value, or the reason for having none.
+        missing: Why those that are not given are absent.
 
     Returns:
         Each figure if it is plausible. What is part of another figure (memory in use) is ``invalid_data`` too where
         it is more, or where that other one is not plausible; it stays where the other is absent for another reason.
+        So is what is bounded by another figure that is there (power by its limit) and is more.
         What is computed from other figures is.
     """
-    figures = _checked(raw, published=False)
-    computed = {spec.name: percent_used(*map(figures.number, spec.share_of)) for spec in FIGURES if spec.share_of}
-    return Figures(**{**figures, **computed})
+    found = _checked(raw, _READ, missing, truncated=0)
+    for place, part, whole in _SHARES:
+        found[place] = percent_used(_number(found[part]), _number(found[whole]))
+    return Figures.in_order(found)
 
 
 def published(raw: Mapping[str, object]) -> Figures:
@@ -46,51 +75,54 @@ def published(raw: Mapping[str, object]) -> Figures:
 
     A number computed from other figures is ``invalid_data`` where one of them is.
     """
-    figures = _checked(raw, published=True)
-    doubtful = {
-        spec.name: Reason.INVALID_DATA
-        for spec in FIGURES
-        if spec.share_of
-        and isinstance(figures[spec.name], int)
-        and Reason.INVALID_DATA in [figures[name] for name in spec.share_of]
-    }
-    return Figures(**{**figures, **doubtful})
+    found = _checked(raw, _PUBLISHED, Reason.NOT_REPORTED, truncated=1)
+    for place, part, whole in _SHARES:
+        if isinstance(found[place], int) and Reason.INVALID_DATA in (found[part], found[whole]):
+            found[place] = Reason.INVALID_DATA
+    return Figures.in_order(found)
 
 
-def _checked(raw: Mapping[str, object], *, published: bool) -> Figures:
-    found: dict[str, DeviceFigure] = {
-        spec.name: _figure(spec, raw.get(spec.name, Reason.NOT_REPORTED), published=published) for spec in FIGURES
-    }
-    for spec in FIGURES:
-        if spec.part_of is not None:
-            found[spec.name] = _part(found[spec.name], found[spec.part_of])
-    return Figures(**found)
+def _checked(
+    raw: Mapping[str, object], ranges: Sequence[_Range], missing: Reason, *, truncated: int
+) -> list[DeviceFigure]:
+    """Each figure by itself, then against those that limit it; ``truncated`` units may be missing from a limit."""
+    found: list[DeviceFigure] = []
+    for name, lowest, highest in ranges:
+        value = raw.get(name, missing)
+        if isinstance(value, Reason):
+            found.append(value)
+        elif isinstance(value, int) and value is not True and value is not False:
+            plausible = lowest <= value <= highest and value not in SENTINELS
+            found.append(value if plausible else Reason.INVALID_DATA)
+        else:
+            found.append(names(value) if lowest > highest else Reason.INVALID_DATA)
+    for place, whole in _PARTS:
+        if found[whole] is Reason.INVALID_DATA or _exceeds(found[place], found[whole]):
+            found[place] = _doubted(found[place])
+    for place, limit, times in _BOUNDED:
+        most = found[limit]
+        if isinstance(most, int) and _exceeds(found[place], times * (most + truncated) - truncated):
+            found[place] = Reason.INVALID_DATA
+    return found
 
 
-def _figure(spec: FigureSpec, raw: object, *, published: bool) -> DeviceFigure:
-    if isinstance(raw, Reason):
-        return raw
-    lowest, highest = spec.quantity.lowest, spec.quantity.highest
-    if published:
-        lowest, highest = on_wire(spec, lowest), on_wire(spec, highest)
-    if spec.quantity.names:
-        return names(raw)
-    if not isinstance(raw, int) or isinstance(raw, bool):
-        return Reason.INVALID_DATA
-    return raw if lowest <= raw <= highest and raw not in SENTINELS else Reason.INVALID_DATA
+def _number(figure: DeviceFigure) -> Figure:
+    return Reason.INVALID_DATA if isinstance(figure, tuple) else figure
+
+
+def _exceeds(figure: DeviceFigure, limit: DeviceFigure) -> bool:
+    return isinstance(figure, int) and isinstance(limit, int) and figure > limit
+
+
+def _doubted(figure: DeviceFigure) -> DeviceFigure:
+    return figure if isinstance(figure, Reason) else Reason.INVALID_DATA
 
 
 def names(raw: object) -> Names | Reason:
     """A list of different names of lower-case letters, digits and ``_``; ``invalid_data`` if it is none."""
     if not isinstance(raw, list | tuple) or len(raw) > NAMES.highest:
         return Reason.INVALID_DATA
+    if not raw:
+        return ()
     found = tuple(name for name in raw if isinstance(name, str) and _NAME.fullmatch(name))
     return found if len(set(found)) == len(raw) else Reason.INVALID_DATA
-
-
-def _part(part: DeviceFigure, whole: DeviceFigure) -> DeviceFigure:
-    if isinstance(part, Reason):
-        return part
-    if whole is Reason.INVALID_DATA:
-        return Reason.INVALID_DATA
-    return Reason.INVALID_DATA if isinstance(whole, int) and isinstance(part, int) and part > whole else part

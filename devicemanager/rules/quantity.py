@@ -101,3 +101,11 @@ def _figure(text: str, convert: Callable[[Fraction], int]) -> Figure:
         return Reason.INVALID_DATA
     scaled = convert(value)
     return scaled if value >= 0 and scaled <= INT64_MAX else Reason.INVALID_DATA
+
+
+def format_bytes(value: int) -> str:
+    """Bytes as a quantity, with the largest binary suffix that leaves a whole number: ``80Mi``."""
+    for suffix, scale in (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
+        if value and value % scale == 0:
+            return f"{value // scale}{suffix}"
+    return str(value)

@@ -4,10 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from devicemanager.model.accelerator import CollectorState, Reading, Reason
-
-_FINAL: Final = frozenset({Reason.UNSUPPORTED, Reason.PARTITIONED, Reason.REPORTED_ON_PRIMARY})
-"""Reasons of a healthy card for a figure that it does not have."""
+from devicemanager.model.accelerator import CollectorState, Reading
+from devicemanager.model.reasons import NO_FAULT, Reason
 
 _STATES: Final = {
     frozenset({Reason.PERMISSION}): CollectorState.NO_PERMISSION,
@@ -27,7 +25,7 @@ def succeeded(readings: Iterable[Reading]) -> bool:
 def _has_none(reading: Reading) -> bool:
     """Whether the card has none of the figures; figures that are not read do not count."""
     reasons = set(reading.figures.reasons) - {Reason.NOT_REPORTED}
-    return bool(reasons) and reasons <= _FINAL
+    return bool(reasons) and reasons <= NO_FAULT
 
 
 def why_not(readings: Iterable[Reading]) -> tuple[CollectorState, str]:
@@ -48,7 +46,7 @@ def _reasons(reading: Reading) -> frozenset[Reason]:
     """Why its figures are absent. Figures that it does not have count only if there is no other reason."""
     reasons = frozenset(reading.figures.reasons)
     read = reasons - {Reason.NOT_REPORTED}
-    return read - _FINAL or read or reasons
+    return read - NO_FAULT or read or reasons
 
 
 def _main_reason(reading: Reading) -> Reason:

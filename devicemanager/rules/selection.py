@@ -23,6 +23,8 @@ class Selection:
     assumed: Mapping[int, str] = field(default_factory=dict)
 
     def __contains__(self, device: Card) -> bool:
+        if not self.skip and not self.only:
+            return True
         keys = self._keys(device)
         if not keys.isdisjoint(self.skip):
             return False

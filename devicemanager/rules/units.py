@@ -9,7 +9,7 @@ from devicemanager.model.figures import FIGURES, Figure, Figures, FigureSpec
 from devicemanager.model.reasons import Reason
 
 _MIB: Final = 1 << 20
-_NANOCORES_PER_MILLICORE: Final = 1_000_000
+NANOCORES_PER_MILLICORE: Final = 1_000_000
 
 
 def mib_ceil(size_bytes: int) -> int:
@@ -45,11 +45,9 @@ def on_wire(spec: FigureSpec, value: int) -> int:
 
 def published(figures: Figures) -> Figures:
     """A reading's figures in the units of the wire."""
-    return Figures(
-        **{
-            spec.name: on_wire(spec, value) if isinstance(value := figures[spec.name], int) else value
-            for spec in FIGURES
-        }
+    return Figures.in_order(
+        on_wire(spec, value) if isinstance(value, int) else value
+        for spec, value in zip(FIGURES, figures.values, strict=True)
     )
 
 
@@ -61,7 +59,7 @@ def period_seconds(period_s: float) -> int:
 
 def millicores_ceil(nanocores: int) -> int:
     """Billionths of a core as thousandths, rounded up."""
-    return -(-nanocores // _NANOCORES_PER_MILLICORE)
+    return -(-nanocores // NANOCORES_PER_MILLICORE)
 
 
 def millicores(nanocores: Figure) -> Figure:

@@ -15,7 +15,7 @@ import contextlib
 import socket
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import StreamReader, web
 from typing_extensions import override
@@ -24,9 +24,11 @@ from devicemanager.aiohttp_internals import CountingRequestHandler
 from devicemanager.serving.heads import Head
 from devicemanager.serving.limits import LINGERING_S, READ_BUFFER_BYTES, WRITE_HIGH_BYTES
 from devicemanager.serving.messages import HEAD_TOO_LARGE, error_response_unless_started, refusal_reason
-from devicemanager.serving.owner import ConnectionOwner
 from devicemanager.serving.sockets import unacknowledged
 from devicemanager.tls.material import TrustedCAs
+
+if TYPE_CHECKING:
+    from devicemanager.serving.connection_table import ConnectionTable
 
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.01, 1.0
 """How often to check that a response is gone, while the next request waits; no event tells. Doubled each time."""
@@ -53,7 +55,7 @@ class Connection(CountingRequestHandler):
     def __init__(
         self,
         server: web.Server,
-        owner: ConnectionOwner["Connection"],
+        owner: "ConnectionTable",
         accepted: socket.socket,
         peer: str,
         client_cas: TrustedCAs | None,

@@ -49,14 +49,7 @@ class ConnectionTable:
         verified: Callable[[PeerCertificate], bool],
         rated: RateLimitedLog,
     ) -> None:
-        """Prepare.
-
-        Args:
-            limits: What peers may take up.
-            certificates: Says whether the certificate of a peer is still good.
-            verified: Whether a certificate is one for which slots are reserved.
-            rated: The log of evictions and refusals.
-        """
+        """Args: ``verified`` says whether a certificate is one for which slots are reserved."""
         self.limits = limits
         self.connections: dict[Connection, None] = {}
         self._closed_since_trim = 0

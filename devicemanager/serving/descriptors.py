@@ -22,12 +22,9 @@ def raise_limit() -> int:
 
 
 def fit_limits(limits: Limits, reserve: int, log: FilteringBoundLogger) -> Limits:
-    """Raise the limit of descriptors, and fit the connections to it. Logs when there are fewer than wanted.
+    """Raise the limit of descriptors, and fit the connections to it; ``reserve`` are for everything else.
 
-    Args:
-        limits: What is wanted.
-        reserve: Descriptors for everything but accepted connections.
-        log: For fewer connections than wanted.
+    Logs when there are fewer connections than wanted.
     """
     descriptors = raise_limit()
     fitting = within_descriptors(limits, descriptors, reserve)

@@ -40,13 +40,9 @@ class Head:
         self._last = b""
 
     def next_piece(self, received: bytes | bytearray, limit: int) -> bytes:
-        """What to parse next: to the end of the request head, if that is there, and never more.
+        """What to parse next of ``received``: to the end of the request head, if that is there, and never more.
 
-        So no request is parsed before the one ahead of it is answered, and no head beyond its limit.
-
-        Args:
-            received: What has come and is not parsed yet.
-            limit: Bytes that a whole head may have.
+        So no request is parsed before the one ahead of it is answered, and no head beyond its ``limit`` in bytes.
         """
         most = min(max(0, limit - self.size), PIECE_BYTES)
         end = (self._last + received[:most]).find(HEAD_END)

@@ -7,14 +7,14 @@ let requests in progress finish, and end it with 0.
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from devicemanager.errors import ContainerOutdatedError, DeviceManagerError, SettingsError
+from devicemanager.errors import ContainerOutdatedError, DeviceManagerError, SettingsError, leaves
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import Shutdown
 
@@ -22,8 +22,6 @@ ENDED: Final = 0
 FAILED: Final = 1
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-
-E = TypeVar("E", bound=Exception)
 
 Part: TypeAlias = Callable[[], Awaitable[object]]
 
@@ -50,7 +48,7 @@ async def serving(
     server: Server,
     parts: Mapping[str, Part],
     *,
-    startup: Mapping[str, Part] | None = None,
+    startup: Sequence[Part] = (),
     drain_s: float,
     log: FilteringBoundLogger,
 ) -> AsyncIterator[Server]:
@@ -59,9 +57,8 @@ async def serving(
     Args:
         server: Its listener is not started yet.
         parts: Name -> what runs for ever beside it.
-        startup: Name -> what runs beside it until it is done.
+        startup: What runs beside it until it is done.
         drain_s: How long requests in progress may take after the block. None are waited for when something failed.
-        log: For the beginning.
 
     Raises:
         ListenError: An address cannot be listened on.
@@ -79,7 +76,7 @@ async def serving(
             accepting = tasks.create_task(listener.serve())
             running = [tasks.create_task(_for_ever(name, part)) for name, part in parts.items()]
             running.append(tasks.create_task(_for_ever("listener", lambda: asyncio.shield(accepting))))
-            running += [tasks.create_task(_once(part)) for part in (startup or {}).values()]
+            running += [tasks.create_task(_once(part)) for part in startup]
             yield server
             for task in running:
                 task.cancel()
@@ -92,12 +89,7 @@ async def serving(
 async def run_until_signal(
     server: AbstractAsyncContextManager[Server], *, delay_s: float = 0.0, log: FilteringBoundLogger
 ) -> int:
-    """Serve until SIGTERM or SIGINT.
-
-    Args:
-        server: Serves inside the block, as :func:`serving` does.
-        delay_s: How long to serve on, unready, after the signal; a second signal cuts it short.
-        log: For the end, and what went wrong.
+    """Serve until SIGTERM or SIGINT, and then unready for ``delay_s``, which a second signal cuts short.
 
     Returns:
         The exit code: 0 after a signal, 1 when an address cannot be listened on or a part ended by itself.
@@ -122,7 +114,7 @@ async def run_until_signal(
                 async with asyncio.timeout(delay_s):
                     await received.get()
     except* (SettingsError, ModuleNotFoundError) as group:
-        refused.extend(_leaves(group))
+        refused.extend(leaves(group))
     except* ListenError as group:
         log.error("listen_failed", reason=_text(group))  # noqa: TRY400 - the address is at fault, not the code
         code = FAILED
@@ -150,12 +142,4 @@ async def _once(part: Part) -> None:
 
 
 def _text(group: BaseExceptionGroup[DeviceManagerError]) -> str:
-    return "; ".join(map(str, _leaves(group)))
-
-
-def _leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
+    return "; ".join(map(str, leaves(group)))

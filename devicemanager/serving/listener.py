@@ -19,7 +19,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -171,17 +171,6 @@ class Listener:
             connection.abort()
         self._stopped.set()
         await self._runner.cleanup()
-
-    @contextlib.asynccontextmanager
-    async def running(self, drain_s: float = 1.0) -> AsyncIterator["Listener"]:
-        """Listen and serve for as long as the block runs, then drain."""
-        await self.start()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.serve())
-            try:
-                yield self
-            finally:
-                await self.drain(drain_s)
 
     # Accepting.
 

@@ -30,14 +30,7 @@ class RateLimitedLog:
         self._allowances: dict[tuple[str, str], _Allowance] = {}
 
     def write(self, level: int, event: str, *, cause: str, **values: object) -> None:
-        """Write a line, or count it.
-
-        Args:
-            level: A level of :mod:`logging`.
-            event: Constant name of the fact.
-            cause: What makes two lines alike; becomes the line's ``reason``.
-            values: The line's other keys.
-        """
+        """Write a line, or count it; ``cause`` makes two lines alike, and becomes the line's ``reason``."""
         now = self._monotonic()
         key = (event, cause)
         if key not in self._allowances and len(self._allowances) >= _CAUSES_LIMIT:

@@ -29,10 +29,12 @@ class Check:
     Attributes:
         name: As ``?exclude`` and the verbose answer spell it.
         problem: Answers at once, from memory: None, or one line for the log on what is wrong.
+        state: One word of a closed list for the verbose answer, which anyone may read.
     """
 
     name: str
     problem: Callable[[], str | None]
+    state: Callable[[], str] | None = None
 
 
 PING = Check("ping", lambda: None)
@@ -55,13 +57,7 @@ class Probe:
     """One path (``livez``, ``readyz``) with its checks."""
 
     def __init__(self, name: str, checks: Sequence[Check], log: FilteringBoundLogger) -> None:
-        """Prepare.
-
-        Args:
-            name: As the path spells it, without the slash.
-            checks: In the order in which they are answered.
-            log: For changes of the result.
-        """
+        """Args: ``name`` is as the path spells it, without the slash."""
         self._name = name
         self._checks = tuple(checks)
         self._log = log
@@ -94,9 +90,10 @@ class Probe:
                 lines.append(f"[+]{check.name} excluded: ok")
             elif check.name in failing:
                 passed = False
-                lines.append(f"[-]{check.name} failed: reason withheld")
+                said = "reason withheld" if check.state is None else check.state()
+                lines.append(f"[-]{check.name} failed: {said}")
             else:
-                lines.append(f"[+]{check.name} ok")
+                lines.append(f"[+]{check.name} ok" + ("" if check.state is None else f": {check.state()}"))
         unknown = len(excluded - {check.name for check in self._checks})
         if unknown:
             # Their number, not their names: anyone may ask, and an answer must not be as long as the question.

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from devicemanager.settings.flags import Conflict, FlagSpec
 from devicemanager.settings.output import Output, OutputSettings
-from devicemanager.settings.values import checked, port_problem
+from devicemanager.settings.values import Port, checked
 
 KUBECONFIG_HEADER: Final = "# Written by devicemanager demo, for a stand-in cluster that ends with it.\n"
 """The first line of a kubeconfig of ours: only such a file is ever replaced or removed."""
@@ -50,8 +50,7 @@ class DemoSettings(OutputSettings):
         ),
     ] = None
     port: Annotated[
-        int,
-        AfterValidator(checked(port_problem)),
+        Port,
         FlagSpec("TCP port of the stand-in cluster on 127.0.0.1; 0 takes any free one.", "PORT"),
     ] = 0
 

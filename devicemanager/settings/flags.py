@@ -14,6 +14,7 @@ from typing import Annotated, Final, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict
 
 from devicemanager.rules.duration import format_duration
+from devicemanager.rules.quantity import format_bytes
 
 ENVIRONMENT_PREFIX: Final = "DEVICEMANAGER_"
 
@@ -132,6 +133,8 @@ def _spell(default: object, spec: FlagSpec) -> str:
             return default.value
         case float() if spec.value == "DURATION":
             return format_duration(default)
+        case int() if spec.value == "SIZE":
+            return format_bytes(default)
         case str() | int() | Path():
             return str(default)
         case tuple():

@@ -119,10 +119,12 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
     try:
         # Scalars stay text, as flags and variables are: no node called 0123 becomes the number 83.
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - builds no objects
-    except (OSError, UnicodeDecodeError) as error:
-        return _unreadable(path, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+    except UnicodeDecodeError:
+        return _unreadable(path, "is no text in UTF-8")
+    except OSError as error:
+        return _unreadable(path, f"cannot be read: {error.strerror or error}")
     except yaml.YAMLError as error:
-        return _unreadable(path, f"is not YAML: {excerpt(str(error))}")
+        return _unreadable(path, f"is not YAML: {_yaml_problem(error)}")
     if not document:
         return found
     if not isinstance(document, dict):
@@ -140,6 +142,14 @@ def _unreadable(path: Path, why: str) -> _Collected:
     return _Collected(problems=[f"--config={path}: {why}"], unreadable=True)
 
 
+def _yaml_problem(error: Exception) -> str:
+    """What is wrong and where, as far as the parser says so."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if not problem:
+        return excerpt(str(error))
+    return excerpt(problem if mark is None else f"{problem} (line {mark.line + 1}, column {mark.column + 1})")
+
+
 def _suggestion(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
     return f"; did you mean {close[0]}?" if close else ""
@@ -150,7 +160,7 @@ def _validate(
 ) -> tuple[S | None, Sequence[str]]:
     """The settings and the problems. Rules between settings are tried also where single settings are invalid.
 
-    For that the invalid ones fall back to their defaults, and rules that concern them stay silent. None tries none:
+    For that the invalid ones fall back to their defaults, and rules about them do not count. None tries none:
     a file that could not be read may hold what a rule would miss.
     """
     values = {name: item.value for name, item in given.items()}

@@ -5,26 +5,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 from typing_extensions import override
 
 from devicemanager.rules.duration import format_duration
+from devicemanager.rules.quantity import format_bytes
 from devicemanager.settings.flags import Conflict, FlagSpec, Settings
 from devicemanager.settings.output import LogSettings, OutputSettings
 from devicemanager.settings.server import ServerSettings
 from devicemanager.settings.values import (
+    DEFAULT_PORT,
+    Bytes,
     Directory,
     ExistingFile,
     Names,
     Seconds,
     between,
     checked,
+    count_between,
+    device_manager_url,
     url_problem,
 )
 
 
 class CollectingSettings(Settings):
-    """Whose accelerators are read, and how patiently."""
+    """Whose accelerators are read, and with which deadlines."""
 
     manufacturer: Annotated[
         str,
@@ -54,6 +59,20 @@ class CollectingSettings(Settings):
             "DURATION",
         ),
     ] = 30.0
+    collector_memory_limit: Annotated[
+        Bytes,
+        count_between(16 << 20, 64 << 30, format_bytes),
+        FlagSpec(
+            "Memory of its own that a collector process may hold after a sample before it is replaced; within one, "
+            "a quarter more.",
+            "SIZE",
+        ),
+    ] = 80 << 20
+    collector_descriptor_limit: Annotated[
+        int,
+        count_between(64, 1 << 20),
+        FlagSpec("Descriptors that a collector process may have open; with more, it is replaced.", "COUNT"),
+    ] = 512
     node_name: Annotated[
         str | None,
         FlagSpec(
@@ -107,7 +126,7 @@ class ServeSettings(CollectingSettings, ServerSettings, LogSettings):
         FlagSpec(
             "Common or alternative names that a client certificate must carry one of; may be repeated.",
             "NAME,...",
-            default="any name that the client CA vouches for",
+            default="any name, if the client CA signed it",
         ),
     ] = ()
     allow_anonymous: Annotated[bool, FlagSpec("Let anyone who can reach the port read the snapshot.")] = False
@@ -152,9 +171,11 @@ class SnapshotSettings(OutputSettings):
 
     url: Annotated[
         str,
+        BeforeValidator(device_manager_url),
         AfterValidator(checked(url_problem)),
         FlagSpec(
-            "Address of a device manager, https://HOST:PORT; /monitor/snapshot is added where it has no path.",
+            f"Address of a device manager, HOST:PORT or https://HOST:PORT; a HOST alone has port {DEFAULT_PORT}. "
+            "/monitor/snapshot is added where it has no path.",
             "URL",
             positional=True,
         ),

@@ -31,6 +31,9 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
+LeastSevere = Annotated[LogLevel, FlagSpec("Least severe events to write.", "debug|info|warning|error")]
+
+
 class LogSettings(Settings):
     """What is written to the log, and how."""
 
@@ -38,9 +41,7 @@ class LogSettings(Settings):
         LogFormat,
         FlagSpec("How log lines look: auto writes for people on a terminal, else JSON.", "auto|json|console"),
     ] = LogFormat.AUTO
-    log_level: Annotated[LogLevel, FlagSpec("Least severe events to write.", "debug|info|warning|error")] = (
-        LogLevel.INFO
-    )
+    log_level: LeastSevere = LogLevel.INFO
 
 
 class OutputSettings(LogSettings):
@@ -49,6 +50,4 @@ class OutputSettings(LogSettings):
     output: Annotated[
         Output, FlagSpec("What to print: a table for people, or the whole document.", "table|json|yaml", short="o")
     ] = Output.TABLE
-    log_level: Annotated[
-        LogLevel, FlagSpec("Least severe events to write to standard error.", "debug|info|warning|error")
-    ] = LogLevel.ERROR
+    log_level: LeastSevere = LogLevel.ERROR

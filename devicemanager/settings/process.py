@@ -11,12 +11,7 @@ S = TypeVar("S", bound=Settings)
 
 
 def from_process(model: type[S], arguments: Sequence[str], rules: Rules = no_rules) -> S:
-    """A program's settings from its arguments, this process's environment, its file and the defaults.
-
-    Args:
-        model: The program's settings.
-        arguments: What follows the program's name on the command line.
-        rules: As for :func:`devicemanager.settings.loading.load`.
+    """A program's settings, loaded with this process's environment.
 
     Raises:
         SettingsError: With every problem found.
@@ -27,6 +22,17 @@ def from_process(model: type[S], arguments: Sequence[str], rules: Rules = no_rul
 def api_server_environment() -> Mapping[str, str]:
     """The variables in which the kubelet tells every pod where the API server is."""
     return {name: value for name, value in os.environ.items() if name.startswith("KUBERNETES_SERVICE_")}
+
+
+def proxy_environment() -> Mapping[str, str]:
+    """The variables that name proxies, for commands that a person runs. Services in a cluster connect directly."""
+    names = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+    return {name: value for name, value in os.environ.items() if name.upper() in names}
+
+
+def environment_of_collectors() -> Mapping[str, str]:
+    """This process's environment, which a manufacturer's library may read."""
+    return dict(os.environ)
 
 
 def environment_of_children() -> Mapping[str, str]:

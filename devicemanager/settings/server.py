@@ -3,19 +3,20 @@
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import AfterValidator
 from typing_extensions import override
 
 from devicemanager.settings.flags import Conflict, FlagSpec, Settings
 from devicemanager.settings.values import (
+    DEFAULT_PORT,
     Address,
     ExistingDirectory,
     Names,
+    Port,
     Seconds,
     between,
-    checked,
-    port_problem,
 )
+
+SecurePort = Annotated[Port, FlagSpec("TCP port to serve HTTPS on; 0 takes any free one.", "PORT")]
 
 
 class ServerSettings(Settings):
@@ -29,11 +30,7 @@ class ServerSettings(Settings):
             default="127.0.0.1, or 0.0.0.0 once clients are checked or anyone may read",
         ),
     ] = None
-    secure_port: Annotated[
-        int,
-        AfterValidator(checked(port_problem)),
-        FlagSpec("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
-    ] = 32443
+    secure_port: SecurePort = DEFAULT_PORT
     cert_dir: Annotated[
         ExistingDirectory,
         FlagSpec(

@@ -6,14 +6,7 @@ from devicemanager.settings.flags import Settings, settings_of
 
 
 def help_text(usage: str, summary: str, model: type[Settings], *, width: int = 100) -> str:
-    """What ``--help`` prints.
-
-    Args:
-        usage: The command line up to the flags: ``devicemanager serve``.
-        summary: What the program does, in one or two sentences.
-        model: Its settings.
-        width: Columns to fill.
-    """
+    """What ``--help`` prints; ``usage`` is the command line up to the flags: ``devicemanager serve``."""
     settings = settings_of(model)
     arguments = [setting.flag for setting in settings if setting.spec.positional]
     lines = [f"Usage: {' '.join([usage, *arguments])} [flags]", "", *textwrap.wrap(summary, width), "", "Flags:"]

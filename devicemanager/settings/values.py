@@ -11,7 +11,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator
 
+from devicemanager.errors import DocumentError
 from devicemanager.rules.duration import format_duration, parse_duration
+from devicemanager.rules.quantity import parse as parse_quantity
+
+DEFAULT_PORT: Final = 32443
+"""Where a device manager and a worker listen."""
 
 PORT_PROBLEM: Final = "must be between 1 and 65535, or 0 for any free port"
 
@@ -52,29 +57,42 @@ def between(least_s: float, most_s: float) -> AfterValidator:
     return AfterValidator(checked(check))
 
 
-def _address_problem(value: str | None) -> str | None:
-    if value is None:
-        return None
+def is_address(value: str) -> bool:
+    """Whether a text is an IP address."""
     try:
         ipaddress.ip_address(value)
     except ValueError:
-        return "must be an IP address"
-    return None
+        return False
+    return True
 
 
-def port_problem(value: int) -> str | None:
-    """For a TCP port to listen on; 0 lets the system choose."""
+def _address_problem(value: str | None) -> str | None:
+    return None if value is None or is_address(value) else "must be an IP address"
+
+
+def _port_problem(value: int) -> str | None:
     return None if 0 <= value <= 65535 else PORT_PROBLEM
+
+
+def device_manager_url(value: object) -> object:
+    """``HOST`` or ``HOST:PORT``, with a path or without, as a URL. A URL stays as it is."""
+    if not isinstance(value, str) or "://" in value:
+        return value
+    if is_address(value) and ":" in value:
+        value = f"[{value}]"
+    host, slash, path = value.partition("/")
+    has_port = host.rpartition(":")[2].isdigit() and not host.endswith("]")
+    return f"https://{host}{'' if has_port else f':{DEFAULT_PORT}'}{slash}{path}"
 
 
 def url_problem(value: str) -> str | None:
     """For the address of an HTTPS server."""
     try:
         parts = urlsplit(value)
-        usable = parts.scheme == "https" and parts.hostname and parts.port != 0
+        usable = parts.scheme == "https" and parts.hostname and " " not in parts.netloc and parts.port != 0
     except ValueError:
         usable = False
-    return None if usable else "must look like https://HOST:PORT"
+    return None if usable else "must look like HOST, HOST:PORT or https://HOST:PORT"
 
 
 def _file_problem(path: Path | None) -> str | None:
@@ -85,8 +103,32 @@ def _directory_problem(path: Path | None) -> str | None:
     return None if path is None or path.is_dir() else "no such directory"
 
 
+def _bytes(value: object) -> object:
+    """Text becomes bytes, exactly; a number is bytes already."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = parse_quantity(value)
+    except DocumentError:
+        found = None
+    if found is None or found.denominator != 1:
+        raise ValueError("must be a size such as 80Mi")
+    return int(found)
+
+
+def count_between(least: int, most: int, shown: Callable[[int], str] = str) -> AfterValidator:
+    """Whole numbers from the least to the most, both included."""
+
+    def check(value: int) -> str | None:
+        return None if least <= value <= most else f"must be between {shown(least)} and {shown(most)}"
+
+    return AfterValidator(checked(check))
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds)]
+Bytes = Annotated[int, BeforeValidator(_bytes)]
 Names = Annotated[tuple[str, ...], BeforeValidator(names)]
+Port = Annotated[int, AfterValidator(checked(_port_problem))]
 Address = Annotated[str | None, AfterValidator(checked(_address_problem))]
 ExistingFile = Annotated[Path | None, AfterValidator(checked(_file_problem))]
 ExistingDirectory = Annotated[Path | None, AfterValidator(checked(_directory_problem))]

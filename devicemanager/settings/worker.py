@@ -7,18 +7,16 @@ from typing import Annotated, Final
 from pydantic import AfterValidator
 from typing_extensions import override
 
+from devicemanager.settings.device_managers import DeviceManagerSettings
 from devicemanager.settings.flags import Conflict, FlagSpec
 from devicemanager.settings.kubelet import KubeletSettings
 from devicemanager.settings.output import LogSettings
-from devicemanager.settings.server import ServerSettings
+from devicemanager.settings.server import SecurePort, ServerSettings
 from devicemanager.settings.values import (
     Address,
-    ExistingDirectory,
-    ExistingFile,
     Seconds,
     between,
     checked,
-    port_problem,
 )
 
 DEFAULT_API_GROUP: Final = "worker.gpustack.ai"
@@ -27,8 +25,7 @@ _LABEL: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _API_GROUP: Final = re.compile(rf"{_LABEL}(\.{_LABEL})+", re.ASCII)
 
 
-def group_problem(value: str) -> str | None:
-    """For the name of an API group."""
+def _group_problem(value: str) -> str | None:
     if _API_GROUP.fullmatch(value) is not None:
         return None
     return "must be the name of an API group with a dot in it, such as metrics.example.org"
@@ -40,17 +37,16 @@ def _service_problem(value: str | None) -> str | None:
     return "must look like NAMESPACE/NAME"
 
 
-class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
+ApiGroup = Annotated[str, AfterValidator(checked(_group_problem))]
+
+
+class WorkerSettings(KubeletSettings, DeviceManagerSettings, ServerSettings, LogSettings):
     """`devicemanager worker`: the aggregated API server."""
 
     bind_address: Annotated[Address, FlagSpec("IP address to listen on; every caller is checked.", "ADDRESS")] = (
         "0.0.0.0"  # noqa: S104
     )
-    secure_port: Annotated[
-        int,
-        AfterValidator(checked(port_problem)),
-        FlagSpec("TCP port to serve HTTPS on; 0 takes any free one.", "PORT"),
-    ] = 10250
+    secure_port: SecurePort = 10250
     kubeconfig: Annotated[
         str | None,
         FlagSpec(
@@ -61,8 +57,7 @@ class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
         ),
     ] = None
     api_group: Annotated[
-        str,
-        AfterValidator(checked(group_problem)),
+        ApiGroup,
         FlagSpec(
             "API group to serve. Beside the existing operator, which serves the default one, take another.",
             "GROUP",
@@ -77,6 +72,14 @@ class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
             default="the APIService is not looked at",
         ),
     ] = None
+    api_service_owner: Annotated[
+        str | None,
+        FlagSpec(
+            "Label devicemanager.gpustack.ai/owner that the group's APIService must carry; needs --service.",
+            "VALUE",
+            default="the label is not looked at",
+        ),
+    ] = None
     take_over_api_service: Annotated[
         bool, FlagSpec("Serve the group even where its APIService points at another service.")
     ] = False
@@ -85,25 +88,6 @@ class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
         between(0, 300),
         FlagSpec("How long to keep serving after a termination signal, so that clients move on first.", "DURATION"),
     ] = 0.0
-    device_manager_namespace: Annotated[str, FlagSpec("Namespace of the device managers.", "NAMESPACE")] = (
-        "gpustack-system"
-    )
-    device_manager_ca_file: Annotated[
-        ExistingFile,
-        FlagSpec(
-            "Certificates of the authorities that device managers' certificates come from, followed while running.",
-            "PATH",
-            default="device managers are not read",
-        ),
-    ] = None
-    device_manager_client_cert_dir: Annotated[
-        ExistingDirectory,
-        FlagSpec("Directory with tls.crt and tls.key to show to device managers, followed while running.", "PATH"),
-    ] = None
-    device_manager_server_name: Annotated[
-        str | None,
-        FlagSpec("Name that device managers' certificates carry.", "NAME", default="the pod's address"),
-    ] = None
     device_manager_insecure_skip_verify: Annotated[
         bool,
         FlagSpec("Do not verify the certificates of device managers. Only for the existing operator's."),
@@ -141,13 +125,13 @@ class WorkerSettings(KubeletSettings, ServerSettings, LogSettings):
                 "--kubelet-mode=direct: with --kubeconfig there is no service account whose authority could be "
                 "taken for kubelets; give --kubelet-certificate-authority",
             )
-        if self.device_manager_client_cert_dir is not None and not self.reads_device_managers:
+        if self.api_service_owner is not None and self.service is None:
             yield Conflict(
-                ("device_manager_client_cert_dir", "device_manager_ca_file"),
-                "--device-manager-client-cert-dir: needs --device-manager-ca-file, or nobody is shown it",
+                ("api_service_owner", "service"),
+                "--api-service-owner: needs --service, or the APIService is not looked at",
             )
 
     @property
+    @override
     def reads_device_managers(self) -> bool:
-        """Whether device managers can be verified, or need not be."""
-        return self.device_manager_ca_file is not None or self.device_manager_insecure_skip_verify
+        return super().reads_device_managers or self.device_manager_insecure_skip_verify

@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 LEAF_DAYS: Final = 365
 AUTHORITY_DAYS: Final = 3650
 SELF_SIGNED_DAYS: Final = 3650
-"""A self-signed pair lives as long as its process; it must not end under one that is never restarted."""
+"""A self-signed pair is used for as long as its process runs, and must be valid for as long."""
 
 _BACKDATED: Final = timedelta(minutes=5)
 """Peers whose clock is a little behind accept a certificate made a moment ago."""
@@ -58,13 +58,7 @@ class Authority:
 
     @classmethod
     def create(cls, name: str, *, now: datetime | None = None, days: int = AUTHORITY_DAYS) -> "Authority":
-        """A new authority, self-signed.
-
-        Args:
-            name: Its common name.
-            now: Beginning of its validity, aware; None is the present.
-            days: Length of its validity; negative for one that has ended.
-        """
+        """A new authority, self-signed, valid from ``now``; negative ``days`` make one that has ended."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             _builder(name, name, key, now, days)

@@ -16,10 +16,7 @@ _FIELDS_BEFORE_VALIDITY: Final = 3
 
 
 def not_after(certificate: bytes) -> datetime:
-    """The last moment at which a certificate is valid, aware UTC.
-
-    Args:
-        certificate: One X.509 certificate, DER.
+    """The last moment at which a certificate, DER, is valid, aware UTC.
 
     Raises:
         ValueError: The bytes are not a certificate.

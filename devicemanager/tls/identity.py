@@ -23,8 +23,9 @@ from structlog.typing import FilteringBoundLogger
 from typing_extensions import override
 
 from devicemanager.clock import Clock
+from devicemanager.errors import SettingsError
 from devicemanager.tls.material import Pair, PairFiles, TrustedCAs, client_context, reason_of, server_context
-from devicemanager.tls.reload import ExpiryWarning, current, read_first, reload_all, reloaded_cas, reloaded_pair
+from devicemanager.tls.reload import ExpiryWarning, ReloadedFiles, current
 
 FOLLOW_INTERVAL_S: Final = 60.0
 """A rotated file is in use after at most this long; the kubelet itself takes about as long to project it."""
@@ -36,9 +37,17 @@ class _ReloadingIdentity(ABC):
     def __init__(
         self, use: str, pair: PairFiles | None, cas: Path | None, *, clock: Clock, log: FilteringBoundLogger
     ) -> None:
-        self._pair_files = None if pair is None else reloaded_pair(pair, log)
-        self._cas_file = None if cas is None else reloaded_cas(cas, log)
-        read_first(self._pair_files, self._cas_file)
+        self._pair_files = None
+        if pair is not None:
+            what = f"{pair.certificate} and {pair.key}"
+            self._pair_files = ReloadedFiles(what, pair.read, Pair.parse, log)
+        self._cas_file = None
+        if cas is not None:
+            self._cas_file = ReloadedFiles(str(cas), lambda: (cas.read_bytes(),), TrustedCAs.parse, log)
+        self._files = [files for files in (self._pair_files, self._cas_file) if files is not None]
+        problems = [f"{files.what}: {files.problem}" for files in self._files if not files.reload()]
+        if problems:
+            raise SettingsError(problems)
         self._expiry = ExpiryWarning(use, clock, log)
         self._log = log
         self._pending = False
@@ -53,7 +62,7 @@ class _ReloadingIdentity(ABC):
 
     async def refresh(self) -> None:
         """Read the files now, off the event loop, and use what changed and can be used."""
-        changed = await asyncio.to_thread(reload_all, self._pair_files, self._cas_file)
+        changed = await asyncio.to_thread(self._reload)
         if changed or self._pending:
             try:
                 self._renew()
@@ -63,6 +72,10 @@ class _ReloadingIdentity(ABC):
                 self._log.warning("tls_context_not_made", reason=reason_of(error))
         if (pair := self._shown()) is not None:
             self._expiry.check(pair)
+
+    def _reload(self) -> bool:
+        changed = [files.reload() for files in self._files]
+        return any(changed)
 
     async def follow(self, interval_s: float = FOLLOW_INTERVAL_S) -> NoReturn:
         """Refresh for ever, at once and then every ``interval_s`` seconds."""
@@ -93,8 +106,6 @@ class ServerIdentity(_ReloadingIdentity):
         Args:
             pair: Files are followed; a pair in memory stays.
             client_cas: PEM bundle, followed; None leaves it to :meth:`trust`.
-            clock: For the warning before the end.
-            log: For changes and refused files.
 
         Raises:
             SettingsError: A file cannot be read or used; every one that cannot is named.
@@ -193,8 +204,6 @@ class ClientIdentity(_ReloadingIdentity):
             cas: A file is followed; None takes the system's own.
             pair: Followed; None shows nothing.
             verify: As in :func:`client_context`.
-            clock: For the warning before the end.
-            log: For changes and refused files.
 
         Raises:
             SettingsError: A file cannot be read or used; every one that cannot is named.

@@ -27,7 +27,7 @@ _READ_ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class PairFiles:
-    """Where a certificate chain (leaf first) and its private key lie, both PEM."""
+    """The files of a certificate chain (leaf first) and its private key, both PEM."""
 
     certificate: Path
     key: Path

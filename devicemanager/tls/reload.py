@@ -6,14 +6,12 @@ cannot be used is refused with one log line, and what was in use stays.
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
-from devicemanager.errors import SettingsError
-from devicemanager.tls.material import Pair, PairFiles, TrustedCAs, reason_of
+from devicemanager.tls.material import Pair, reason_of
 
 EXPIRY_WARNING: Final = timedelta(days=30)
 """How long before its end a certificate is warned about, once a day."""
@@ -92,35 +90,8 @@ class ExpiryWarning:
             )
 
 
-def reloaded_pair(files: PairFiles, log: FilteringBoundLogger) -> ReloadedFiles[Pair]:
-    """A certificate with its key; nothing is read yet."""
-    return ReloadedFiles(f"{files.certificate} and {files.key}", files.read, Pair.parse, log)
-
-
-def reloaded_cas(path: Path, log: FilteringBoundLogger) -> ReloadedFiles[TrustedCAs]:
-    """A bundle of CAs; nothing is read yet."""
-    return ReloadedFiles(str(path), lambda: (path.read_bytes(),), TrustedCAs.parse, log)
-
-
-def read_first(*files: ReloadedFiles[Pair] | ReloadedFiles[TrustedCAs] | None) -> None:
-    """Read all files.
-
-    Raises:
-        SettingsError: Some cannot be read or used; each is named.
-    """
-    problems = [f"{each.what}: {each.problem}" for each in files if each is not None and not each.reload()]
-    if problems:
-        raise SettingsError(problems)
-
-
-def reload_all(*files: ReloadedFiles[Pair] | ReloadedFiles[TrustedCAs] | None) -> bool:
-    """Read all files again. Returns whether any has new content that can be used."""
-    changed = [each.reload() for each in files if each is not None]
-    return any(changed)
-
-
 def current(files: ReloadedFiles[_Value] | None) -> _Value:
-    """What is in use. To be called after :func:`read_first`."""
+    """What is in use; only after a first :meth:`ReloadedFiles.reload` that could use the content."""
     if files is None or files.value is None:
         raise AssertionError("used before it was read")
     return files.value

@@ -12,10 +12,7 @@ _DEADLINE_S: Final = 20.0
 
 
 async def self_signed_pair(names: Sequence[str] = ()) -> Pair:
-    """Have a short-lived process make a self-signed pair.
-
-    Args:
-        names: DNS names and IP addresses beside this host's name, ``localhost`` and the loopback addresses.
+    """Have a short-lived process make a pair for these names, this host's, ``localhost`` and loopback addresses.
 
     Raises:
         SettingsError: The process failed, with what it said, or did not end in time.

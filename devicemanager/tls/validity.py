@@ -11,12 +11,7 @@ from functools import lru_cache
 
 
 def has_ended(certificate: Mapping[str, object], now: datetime) -> bool:
-    """Whether a certificate is no longer valid; also when it cannot be read until when it is.
-
-    Args:
-        certificate: As :meth:`ssl.SSLSocket.getpeercert` gives it.
-        now: Aware UTC.
-    """
+    """Whether a certificate, as :mod:`ssl` gives it, is over, or cannot be read until when it is valid."""
     end = _moment(str(certificate.get("notAfter", "")))
     return end is None or now >= end
 

@@ -4,12 +4,15 @@ Bodies arrive undecoded, so that what counts against the limit is what decompres
 produce.
 """
 
+import asyncio
 import re
+import ssl
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, Final, Self
 
 import aiohttp
@@ -24,7 +27,9 @@ from devicemanager.aiohttp_internals import ProtocolConnector
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
+from devicemanager.tls.material import chain_end
 from devicemanager.transport.messages import Received, Request
+from devicemanager.transport.retries import Retries
 
 CONNECTIONS: Final = 1024
 """To all peers of a client at once. Each carries one request, so hanging ones must leave some free."""
@@ -35,7 +40,10 @@ ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
 INTERIM_LIMIT: Final = 8
 """Interim (1xx) answers before the answer. We ask for none, so a proper peer sends one or two at most."""
 
-_AGE: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+_SECONDS: Final = re.compile(r"[0-9]+", re.ASCII)
+
+_MOST_S: Final = 2**31
+"""What stands for any greater number of seconds (RFC 9111, 1.2.2)."""
 
 
 class HttpClient:
@@ -44,16 +52,18 @@ class HttpClient:
     Args:
         clock: For the times of answers.
         connections: Open at once at most; further requests wait.
+        retries: How failed requests are sent again, where the caller allows it.
     """
 
-    def __init__(self, clock: Clock, *, connections: int = CONNECTIONS) -> None:
+    def __init__(self, clock: Clock, *, connections: int = CONNECTIONS, retries: Retries | None = None) -> None:
         self._clock = clock
         self._connections = connections
+        self._retries = retries or Retries(unconnected=False)
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=ProtocolConnector(_Connection, limit=self._connections),
+            connector=ProtocolConnector(partial(_Connection, self._clock), limit=self._connections),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -65,26 +75,36 @@ class HttpClient:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def exchange(self, request: Request) -> Received:
-        """Asks once, follows nothing, and reads the whole answer. To be called inside
+    async def exchange(self, request: Request, *, ends_s: float | None = None) -> Received:
+        """Asks, follows nothing, and reads the whole answer. To be called inside
         :func:`~devicemanager.transport.failures.within`.
+
+        Args:
+            request: What is asked.
+            ends_s: The deadline that ``within`` gives: a request that changes nothing is sent again until then,
+                where a failure may have passed. None asks once.
 
         Raises:
             FetchError: ``invalid`` for a redirect, a body over the limit or one that cannot be decoded.
         """
+        if ends_s is None:
+            return await self._exchange(request)
+        return await self._retries.answer(request, self._exchange, ends_s)
+
+    async def _exchange(self, request: Request) -> Received:
         async with self.response(request) as response:
-            received_at, received_monotonic_s = self._clock.now(), self._clock.monotonic()
+            received_monotonic_s = self._clock.monotonic()
             if 300 <= response.status < 400:
                 raise FetchError(SourceState.INVALID, "answered with a redirect", status=response.status)
             limit = request.limit_bytes if response.status < 400 else ERROR_BODY_LIMIT_BYTES
             return Received(
                 status=response.status,
                 body=await _read(response, limit),
-                content_type=response.content_type,
-                received_at=received_at,
                 received_monotonic_s=received_monotonic_s,
-                age_s=_age(response.headers.get("Age")),
+                age_s=_seconds(response.headers.get("Age")),
                 date=_date(response.headers.get("Date")),
+                retry_after_s=retry_after_s(response),
+                content_type=response.content_type,
             )
 
     @asynccontextmanager
@@ -99,6 +119,7 @@ class HttpClient:
             ssl=request.tls if request.tls is not None else True,
             server_hostname=request.server_hostname,
             proxy=request.proxy,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=request.connect_s),
         ) as response:
             try:
                 yield response
@@ -108,9 +129,30 @@ class HttpClient:
 
 
 class _Connection(ResponseHandler):
-    """A connection that is closed when interim answers do not end; aiohttp would read for ever."""
+    """A connection that is closed when interim answers do not end; aiohttp would read for ever.
+
+    One that is kept is not used again once a certificate of the peer's chain has expired.
+    """
 
     _interim = 0
+    _expires_at: datetime | None = None
+
+    def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._clock = clock
+
+    @override
+    def is_connected(self) -> bool:
+        """Whether a request may be sent; the pool asks for those that are kept."""
+        return super().is_connected() and not self._has_expired()
+
+    def _has_expired(self) -> bool:
+        tls = None if self.transport is None else self.transport.get_extra_info("ssl_object")
+        if tls is None or tls.context.verify_mode is ssl.CERT_NONE:
+            return False
+        if self._expires_at is None:
+            self._expires_at = chain_end(tls)
+        return self._expires_at is not None and self._expires_at <= self._clock.now()
 
     @override
     def set_response_params(self, **parameters: Any) -> None:
@@ -164,9 +206,21 @@ def _too_long(limit_bytes: int) -> FetchError:
     return FetchError(SourceState.INVALID, f"the body is longer than {limit_bytes} bytes")
 
 
-def _age(header: str | None) -> int | None:
+def retry_after_s(response: aiohttp.ClientResponse) -> int | None:
+    """Seconds of the ``Retry-After`` header, which may name a time instead; None where it says neither."""
+    header = response.headers.get("Retry-After")
+    until, sent = _date(header), _date(response.headers.get("Date"))
+    if until is None or sent is None:
+        return _seconds(header)
+    return max(0, int((until - sent).total_seconds()))
+
+
+def _seconds(header: str | None) -> int | None:
     text = (header or "").strip()
-    return int(text) if _AGE.fullmatch(text) else None
+    if not _SECONDS.fullmatch(text):
+        return None
+    digits = text.lstrip("0")
+    return min(int(digits or "0"), _MOST_S) if len(digits) <= len(str(_MOST_S)) else _MOST_S
 
 
 def _date(header: str | None) -> datetime | None:

@@ -14,19 +14,25 @@ from devicemanager.model.usage import SourceState
 T = TypeVar("T")
 
 CONNECTION_LOST: Final = "the connection was lost before the answer"
+CERTIFICATE_REFUSED: Final = "certificate not accepted"
 
 
 @asynccontextmanager
-async def within(deadline_s: float) -> AsyncIterator[None]:
-    """Bounds the block in time and turns every foreign failure in it into a FetchError."""
+async def within(deadline_s: float) -> AsyncIterator[float]:
+    """Bounds the block in time and turns every foreign failure in it into a FetchError.
+
+    Yields:
+        When the time is over, by the loop's clock.
+    """
+    ends_s = asyncio.get_running_loop().time() + deadline_s
     try:
-        async with asyncio.timeout(deadline_s):
-            yield
+        async with asyncio.timeout_at(ends_s):
+            yield ends_s
     except TimeoutError as error:
         raise FetchError(SourceState.TIMEOUT, f"no complete answer within {deadline_s:.3g} s") from error
     except aiohttp.ClientConnectorCertificateError as error:
         reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
-        raise FetchError(SourceState.UNREACHABLE, f"certificate not accepted: {excerpt(reason)}") from error
+        raise FetchError(SourceState.UNREACHABLE, f"{CERTIFICATE_REFUSED}: {excerpt(reason)}") from error
     except aiohttp.ClientConnectorError as error:
         # The text of the error names the address, which belongs in the log only.
         raise FetchError(SourceState.UNREACHABLE, f"cannot connect: {_cause(error.os_error)}") from error

@@ -1,11 +1,14 @@
 """A request to a peer, and its answer."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from yarl import URL
+
+from devicemanager.clock import Clock
+from devicemanager.rules import retries
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,10 @@ class Request:
         limit_bytes: Of the decoded body of a good answer.
         tls: The context to verify with; None for plain HTTP.
         server_hostname: The name to verify, where it is not the host of the URL.
-        proxy: Only ever from a kubeconfig; the environment is never asked.
+        connect_s: For the connection and its handshake; None for as long as the whole may take.
+        proxy: To go through; the environment is never asked here.
+        backend: Who answers, of several behind one address: their failures are counted apart.
+        passing: Statuses after which the same request may get another answer in a moment.
     """
 
     method: str
@@ -28,6 +34,9 @@ class Request:
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
     proxy: URL | None = None
+    connect_s: float | None = None
+    backend: str = ""
+    passing: Collection[int] = retries.STATUSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +45,25 @@ class Received:
 
     Attributes:
         body: Decoded, within the limit; empty once it was read and only the times still matter.
-        received_at: Our wall clock when the headers were in, aware UTC.
-        received_monotonic_s: Our monotonic clock at the same moment.
+        received_monotonic_s: Our monotonic clock when the headers were in.
         age_s: The ``Age`` header; None where it is missing or no whole number of seconds.
         date: The sender's clock, from the ``Date`` header; None where it is missing or malformed.
+        retry_after_s: The ``Retry-After`` header; None where it is missing or malformed.
+        content_type: Without its parameters, in lower case.
     """
 
     status: int
     body: bytes
-    content_type: str
-    received_at: datetime
     received_monotonic_s: float
     age_s: int | None = None
     date: datetime | None = None
+    retry_after_s: int | None = None
+    content_type: str = ""
+
+    def answered_at(self, clock: Clock) -> datetime:
+        """The sender's wall clock when it answered; our own where it does not say."""
+        held = timedelta(seconds=clock.monotonic() - self.received_monotonic_s)
+        return self.date or clock.now() - held
 
     def without_body(self) -> "Received":
         """The same without its body, for keeping."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from devicemanager.errors import DocumentError, excerpt
-from devicemanager.model.allocation import AllocatedCard, Allocation, Mode
+from devicemanager.model.allocation import UNITS_PER_CARD, AllocatedCard, Allocation, Mode
 from devicemanager.rules import device_ids
 from devicemanager.wire import bounds
 from devicemanager.wire.json_values import UNREADABLE, integer, load, member, text
@@ -29,6 +29,8 @@ _MANUFACTURER: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9
 """A label's value, because that is how a manufacturer's device managers are found."""
 
 _ID_LIMIT: Final = 256
+
+_PROFILE_LIMIT: Final = 63
 
 _WHOLE: Final = frozenset({Mode.NONE, Mode.EXCLUSIVE})
 
@@ -114,6 +116,8 @@ def _card(container: str, manufacturer: str, accelerator: object) -> AllocatedCa
     device = device_ids.parse(written)
     mode = _mode(number, device)
     recorded = text(member(accelerator, "allocatedPhysicalID"))
+    profile = excerpt(text(member(accelerator, "allocatedPhysicalProfile")) or "", _PROFILE_LIMIT)
+    units = integer(member(accelerator, "allocated"))
     return AllocatedCard(
         manufacturer=manufacturer,
         id=device.card,
@@ -121,6 +125,8 @@ def _card(container: str, manufacturer: str, accelerator: object) -> AllocatedCa
         mode=mode,
         container=container,
         partition_id=(recorded or device.partition) if mode is Mode.PARTITIONED else None,
+        profile=(profile or None) if mode is Mode.PARTITIONED else None,
+        units=units if units is not None and 0 < units <= UNITS_PER_CARD else None,
     )
 
 

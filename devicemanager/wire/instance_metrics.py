@@ -1,7 +1,7 @@
 """``InstanceMetrics``: writes the answer for clients, and reads it from an API server.
 
-The keys are those of the existing operator's v1 body and a few additive ones, each explained where it is defined,
-in ``instance_metrics_schema``.
+The keys are those of the existing operator's v1 body, in its first version and in its later one (Total/Used), and
+a few additive ones, each explained where it is defined, in ``instance_metrics_schema``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import CollectorState, Reason
-from devicemanager.model.figures import FIGURES, Figures
+from devicemanager.model.allocation import Mode
+from devicemanager.model.figures import FIGURES, Figure, Figures
 from devicemanager.model.usage import (
     AcceleratorUsage,
     Resources,
@@ -21,6 +22,7 @@ from devicemanager.model.usage import (
     UsageSample,
     WorkloadUsage,
 )
+from devicemanager.rules.units import NANOCORES_PER_MILLICORE, millicores
 from devicemanager.wire import timestamps
 from devicemanager.wire.instance_metrics_schema import (
     DEFAULT_API_GROUP,
@@ -119,6 +121,12 @@ def _sample(sample: UsageSample) -> Sample:
         requests=_sums(sample.requests),
         limits=_sums(sample.limits),
         absent=_reasons(Sample, values),
+        cpu_total_millicores=sample.declared_limits.cpu_millicores,
+        memory_total_mib=sample.declared_limits.memory_mib,
+        storage_total_mib=sample.declared_limits.ephemeral_storage_mib,
+        cpu_used_millicores=_number(millicores(sample.cpu_usage_nanocores)),
+        memory_used_mib=_number(sample.memory_working_set_mib),
+        storage_used_mib=_number(sample.ephemeral_storage_used_mib),
         sources=[
             Source(name=report.name, state=report.state, age_s=report.age_s, message=report.message)
             for report in sample.sources
@@ -135,6 +143,10 @@ def _accelerator(entry: AcceleratorUsage) -> Accelerator:
         index=entry.index,
         name=entry.name,
         mode=entry.mode,
+        profile=entry.profile,
+        unhealthy_reason=entry.unhealthy_reason,
+        memory_granted_mib=_number(entry.memory_granted_mib),
+        memory_used_mib=_number(entry.figures.number("memory_used")),
         absent=_reasons(Accelerator, values),
         **_measured(values),
     )
@@ -148,6 +160,10 @@ def _sums(resources: Resources) -> ResourceSums | None:
         memory_mib=resources.memory_mib,
         ephemeral_storage_mib=resources.ephemeral_storage_mib,
     )
+
+
+def _number(figure: Figure) -> int | None:
+    return None if isinstance(figure, Reason) else figure
 
 
 def _measured(values: Mapping[str, object]) -> dict[str, Any]:
@@ -166,12 +182,20 @@ def _key(model: type[BaseModel], figure: str) -> str:
 
 
 def _usage_sample(sample: Sample) -> UsageSample:
+    declared = Resources(sample.cpu_total_millicores, sample.memory_total_mib, sample.storage_total_mib)
+    cpu = sample.cpu_used_millicores
+    later = {
+        "cpu_usage_nanocores": None if cpu is None else cpu * NANOCORES_PER_MILLICORE,
+        "memory_working_set_mib": sample.memory_used_mib,
+        "ephemeral_storage_used_mib": sample.storage_used_mib,
+    }
     return UsageSample(
         timestamp=timestamps.parse(sample.timestamp) or _NO_TIME,
-        **{figure: _given(sample, figure) for figure in _SAMPLE_FIGURES},
+        **{figure: _given(sample, figure, later.get(figure)) for figure in _SAMPLE_FIGURES},
         accelerators=tuple(_accelerator_usage(entry) for entry in sample.accelerators or ()),
         requests=_resources(sample.requests),
-        limits=_resources(sample.limits),
+        limits=_limits(declared) if sample.sources is None else _resources(sample.limits),
+        declared_limits=declared,
         sources=tuple(
             SourceReport(source.name, _state(source.state), source.age_s, source.message)
             for source in sample.sources or ()
@@ -179,23 +203,37 @@ def _usage_sample(sample: Sample) -> UsageSample:
     )
 
 
+def _limits(declared: Resources) -> Resources:
+    """The limits in a sample of the operator, which writes 0 for none and names no sources."""
+    return Resources(
+        declared.cpu_millicores or None, declared.memory_mib or None, declared.ephemeral_storage_mib or None
+    )
+
+
 def _accelerator_usage(entry: Accelerator) -> AcceleratorUsage:
+    later = {"memory_total": entry.memory_granted_mib, "memory_used": entry.memory_used_mib}
+    figures = Figures(**{spec.name: _given(entry, spec.name, later.get(spec.name)) for spec in FIGURES})
+    total = figures.number("memory_total")
+    unknown = Reason.NOT_REPORTED if entry.mode == Mode.SLICED.label and not isinstance(total, Reason) else total
     return AcceleratorUsage(
         id=entry.id,
         manufacturer=entry.manufacturer,
         index=entry.index,
         name=entry.name,
         mode=entry.mode,
-        figures=Figures(**{spec.name: _given(entry, spec.name) for spec in FIGURES}),
+        figures=figures,
         unhealthy=_given(entry, _HEALTH),
+        unhealthy_reason=entry.unhealthy_reason,
+        profile=entry.profile,
+        memory_granted_mib=unknown if entry.memory_granted_mib is None else entry.memory_granted_mib,
     )
 
 
-def _given(model: Sample | Accelerator, figure: str) -> Any:
-    """A figure of the model, or its reason."""
+def _given(model: Sample | Accelerator, figure: str, later: int | None = None) -> Any:
+    """A figure of the model under its first name or its ``later`` one, or its reason."""
     value = getattr(model, figure)
     if value is None:
-        return _reason(model, figure)
+        return _reason(model, figure) if later is None else later
     return tuple(value) if isinstance(value, list) else value
 
 

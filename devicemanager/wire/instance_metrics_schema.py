@@ -60,6 +60,7 @@ class _Given(_Model):
     manufacturer: str = Field(default="", description="Manufacturer, as its device manager is labelled: nvidia.")
     index: Int32 | None = Field(default=None, description="The allocator's ordinal on the node. No identity.")
     name: str | None = Field(default=None, description="Product name.")
+    profile: str | None = Field(default=None, description="Profile of a partition: 1g.10gb.")
     mode: str = Field(
         default="",
         description="How it was given. Exclusive, Shared and None show the card's figures; Sliced and Partitioned "
@@ -98,11 +99,22 @@ class Accelerator(_WithFigures):
     unhealthy: StrictBool | None = Field(
         default=None, description="Whether any health check of the board says that it is unhealthy."
     )
+    unhealthy_reason: str | None = Field(
+        default=None, alias="unhealthyReason", description="Why it is unhealthy; left out where nothing says so."
+    )
+    memory_granted_mib: Int64 | None = Field(
+        default=None,
+        alias="memoryTotalMiB",
+        description="Memory that was given, MiB: a slice's part of the card, else memoryMiB; the operator's name.",
+    )
+    memory_used_mib: Int64 | None = Field(
+        default=None, alias="memoryUsedMiB", description="The same as memoryUsageMiB, as the operator names it."
+    )
     absent: Absent = None
 
 
 class ResourceSums(_Model):
-    """Sums over the pod's containers, to compute percentages of; a key is left out when no container names it."""
+    """Of the pod as a whole, to compute percentages of; a key is left out where there is none."""
 
     cpu_millicores: Int64 | None = Field(
         default=None, alias="cpuMilliCores", description="CPU, thousandths of a core, rounded up per container."
@@ -133,6 +145,15 @@ class Source(_Model):
     message: str | None = Field(default=None, description="One line for a person.")
 
 
+def _declared(key: str, what: str) -> Any:
+    """The field of a sum of limits."""
+    return Field(
+        default=None,
+        alias=key,
+        description=f"{what}: sum of the limits that the pod's containers have, rounded up; 0 where none has one.",
+    )
+
+
 class Sample(_Model):
     """One moment of the Instance. A figure is measured, or left out with its reason in absent."""
 
@@ -156,13 +177,34 @@ class Sample(_Model):
         alias="ephemeralStorageUsedMiB",
         description="Writable layers, logs and emptyDirs of the pod, MiB, rounded up.",
     )
+    cpu_total_millicores: Int64 | None = _declared("cpuTotalMilliCores", "CPU, thousandths of a core")
+    cpu_used_millicores: Int64 | None = Field(
+        default=None,
+        alias="cpuUsedMilliCores",
+        description="The same as cpuUsageNanoCores in thousandths of a core, rounded up, as the operator names it.",
+    )
+    memory_total_mib: Int64 | None = _declared("memoryTotalMiB", "Memory, MiB")
+    memory_used_mib: Int64 | None = Field(
+        default=None,
+        alias="memoryUsedMiB",
+        description="The same as memoryWorkingSetMiB, as the operator names it.",
+    )
+    storage_total_mib: Int64 | None = _declared("storageTotalMiB", "Ephemeral storage, MiB")
+    storage_used_mib: Int64 | None = Field(
+        default=None,
+        alias="storageUsedMiB",
+        description="The same as ephemeralStorageUsedMiB, as the operator names it.",
+    )
     accelerators: list[Accelerator] | None = Field(
         default=None,
-        description="The Instance's own accelerators; left out when it has none or nothing could speak for them.",
+        description="The Instance's own accelerators; left out when it has none.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"]},
     )
-    requests: ResourceSums | None = Field(default=None, description="What the pod's containers request.")
-    limits: ResourceSums | None = Field(default=None, description="What the pod's containers are limited to.")
+    requests: ResourceSums | None = Field(default=None, description="What the pod requests.")
+    limits: ResourceSums | None = Field(
+        default=None,
+        description="What the pod is limited to as a whole: a key is left out where a container has no limit.",
+    )
     absent: Absent = None
     sources: list[Source] | None = Field(
         default=None,

@@ -37,6 +37,11 @@ class _Memory(msgspec.Struct, gc=False, rename="camel"):
     rss_bytes: int | None = None
 
 
+class _NodeMemory(msgspec.Struct, gc=False, rename="camel"):
+    available_bytes: int | None = None
+    working_set_bytes: int | None = None
+
+
 class _Disk(msgspec.Struct, gc=False, rename="camel"):
     time: str | None = None
     used_bytes: int | None = None
@@ -66,6 +71,7 @@ class _Pod(msgspec.Struct, gc=False, rename="camel"):
 class _Node(msgspec.Struct, gc=False, rename="camel"):
     node_name: str | None = None
     cpu: _Cpu | None = None
+    memory: _NodeMemory | None = None
 
 
 class _Document(msgspec.Struct, gc=False):
@@ -91,14 +97,16 @@ class Summary:
     Attributes:
         node_name: As the kubelet calls its node; None where it does not say.
         node_cpu_time: The time of the node's own CPU block, on the node's clock; None where it gives none.
+        node_memory_bytes: What the node has; None where the kubelet does not say.
     """
 
-    __slots__ = ("_by_pod", "node_cpu_time", "node_name")
+    __slots__ = ("_by_pod", "node_cpu_time", "node_memory_bytes", "node_name")
 
     def __init__(self, document: _Document) -> None:
         node = document.node or _Node()
         self.node_name: str | None = node.node_name or None
         self.node_cpu_time: datetime | None = timestamps.parse(node.cpu.time) if node.cpu is not None else None
+        self.node_memory_bytes: int | None = _memory_capacity(node.memory)
         self._by_pod: dict[tuple[str, str, str], list[_Pod]] = {}
         for pod in document.pods or ():
             if pod.pod_ref is not None and pod.pod_ref.uid:
@@ -117,7 +125,7 @@ class Summary:
         """The newest entry of exactly this pod; None when the kubelet does not carry it.
 
         Args:
-            uid: For a static pod the ``kubernetes.io/config.hash`` of its mirror (``Pod.kubelet_uid``).
+            uid: One of those under which the kubelet may list it (``Pod.kubelet_uids``).
         """
         entries = self._by_pod.get((namespace, name, uid))
         return None if entries is None else _newest(entries)
@@ -164,6 +172,15 @@ def decode_lenient(body: bytes) -> Summary:
 def _check_pods(count: int) -> None:
     if count > PODS_LIMIT:
         raise ExcessError(f"{_KIND}: more than {PODS_LIMIT} pods")
+
+
+def _memory_capacity(memory: _NodeMemory | None) -> int | None:
+    """Kubelets give what is left of the node's memory beyond the working set."""
+    if memory is None or memory.available_bytes is None or memory.working_set_bytes is None:
+        return None
+    if min(memory.available_bytes, memory.working_set_bytes) < 0:
+        return None
+    return memory.available_bytes + memory.working_set_bytes or None
 
 
 def _newest(entries: Sequence[_Pod]) -> PodStats:
@@ -217,7 +234,11 @@ def _disk_stats(block: _Disk | None) -> DiskStats | None:
 def _lenient(document: object) -> _Document:
     """The same document from untyped JSON, each field on its own."""
     return _Document(
-        node=_Node(text(member(document, "node", "nodeName")), _cpu(member(document, "node", "cpu"))),
+        node=_Node(
+            text(member(document, "node", "nodeName")),
+            _cpu(member(document, "node", "cpu")),
+            _node_memory(member(document, "node", "memory")),
+        ),
         pods=[_pod(entry) for entry in items(member(document, "pods"))],
     )
 
@@ -260,6 +281,10 @@ def _memory(block: object) -> _Memory | None:
         return None
     keys = ("workingSetBytes", "usageBytes", "rssBytes")
     return _Memory(_time(block), *(_integer(block, key) for key in keys))
+
+
+def _node_memory(block: object) -> _NodeMemory:
+    return _NodeMemory(_integer(block, "availableBytes"), _integer(block, "workingSetBytes"))
 
 
 def _disk(block: object) -> _Disk | None:

@@ -97,6 +97,13 @@ def _flag(raw: object) -> bool | Reason:
     return raw if isinstance(raw, bool) else Reason.INVALID_DATA
 
 
+def _time(raw: object) -> datetime | None:
+    moment = timestamps.parse_any(raw)
+    if moment is None and not timestamps.is_zero(raw):
+        raise ValueError("must be an RFC 3339 time")
+    return moment
+
+
 def _line(raw: object) -> str | None:
     return excerpt(raw) or None if isinstance(raw, str) else None
 
@@ -116,8 +123,8 @@ ReasonsField = Annotated[dict[str, Reason], PlainValidator(_reasons)]
 LineField = Annotated[str | None, PlainValidator(_line)]
 """One line for a person, printable and short; None for what is not text."""
 
-TimeField = Annotated[datetime | None, PlainValidator(timestamps.parse)]
-"""RFC 3339, as UTC; None for the zero time of Go programs (year 1) and for all else."""
+TimeField = Annotated[datetime | None, PlainValidator(_time)]
+"""RFC 3339, as UTC, of any year; None for the zero time of Go programs (year 1). All else is invalid."""
 
 NameField = Annotated[str, Field(strict=True, max_length=256)]
 """Text that may be empty, but must be text."""

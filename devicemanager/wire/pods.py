@@ -7,21 +7,16 @@ as absent.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from fractions import Fraction
-from functools import lru_cache
 from typing import Final
 
 from devicemanager.errors import DocumentError
 from devicemanager.model.pod_stats import ContainerState
-from devicemanager.model.usage import Resources
-from devicemanager.rules import quantity
 from devicemanager.wire import json_values, timestamps
 from devicemanager.wire.json_values import items, load_object, mapping, member, text, texts
+from devicemanager.wire.pod_resources import PodResources
 
-STATIC_POD_ANNOTATION: Final = "kubernetes.io/config.hash"
-"""On the mirror of a static pod: the UID under which the kubelet's own figures list it."""
-
-_BYTES_PER_MIB: Final = 2**20
+STATIC_POD_ANNOTATIONS: Final = ("kubernetes.io/config.hash", "kubernetes.io/config.mirror")
+"""On the mirror of a static pod: the UID under which most kubelets list its figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,39 +25,39 @@ class Pod:
 
     Attributes:
         node_name: None until it is scheduled.
+        started_at: When the last of its running containers started, on the node's clock; None without one.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``; None where it is not set.
-        pod_ip: The primary address; None until it has one.
+        pod_ips: The primary address first; none until it has one.
         ready: Whether the condition ``Ready`` is true.
         terminating: Whether a deletion has been asked for.
         container_names: Of every container, init and ephemeral container that the spec declares.
         containers: Name -> state, of every container, init and ephemeral container whose state the status gives.
         ports: Container port by its name, the first one of a name.
-        requests: Sum over the containers that run for the pod's whole life (sidecars among them, init containers
-            not).
-        limits: The same of the limits.
+        resources: Its requests and limits, as they are in force.
     """
 
     namespace: str
     name: str
     uid: str
     created_at: datetime | None = None
+    started_at: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     node_name: str | None = None
     phase: str | None = None
-    pod_ip: str | None = None
+    pod_ips: tuple[str, ...] = ()
     ready: bool = False
     terminating: bool = False
     container_names: frozenset[str] = frozenset()
     containers: Mapping[str, ContainerState] = field(default_factory=dict)
     ports: Mapping[str, int] = field(default_factory=dict)
-    requests: Resources = field(default_factory=Resources)
-    limits: Resources = field(default_factory=Resources)
+    resources: PodResources = field(default_factory=PodResources)
 
     @property
-    def kubelet_uid(self) -> str:
-        """The UID under which the kubelet lists this pod's figures."""
-        return self.annotations.get(STATIC_POD_ANNOTATION) or self.uid
+    def kubelet_uids(self) -> tuple[str, ...]:
+        """The UIDs under which the kubelet may list this pod: its own first, then those of a static pod."""
+        others = (self.annotations.get(key) for key in STATIC_POD_ANNOTATIONS)
+        return tuple(dict.fromkeys((self.uid, *(uid for uid in others if uid))))
 
 
 def parse(body: bytes) -> Pod:
@@ -85,25 +80,39 @@ def from_object(document: object) -> Pod:
     if namespace is None or name is None or uid is None:
         raise DocumentError("Pod without namespace, name or uid")
     spec = mapping(member(document, "spec"))
-    lasting = tuple(_lasting_containers(spec))
     return Pod(
         namespace=namespace,
         name=name,
         uid=uid,
         created_at=timestamps.parse(metadata.get("creationTimestamp")),
+        started_at=max(_starts(status), default=None),
         labels=texts(metadata.get("labels")),
         annotations=texts(metadata.get("annotations")),
         node_name=text(spec.get("nodeName")),
         phase=text(status.get("phase")),
-        pod_ip=text(status.get("podIP")),
+        pod_ips=tuple(dict.fromkeys(_addresses(status))),
         ready=_is_ready(status),
         terminating=metadata.get("deletionTimestamp") is not None,
         container_names=frozenset(_container_names(spec)),
         containers=_container_states(status),
         ports=_ports(spec),
-        requests=_summed(lasting, "requests"),
-        limits=_summed(lasting, "limits"),
+        resources=PodResources.of(spec, status),
     )
+
+
+def _addresses(status: Mapping[str, object]) -> Iterator[str]:
+    for address in (status.get("podIP"), *(member(entry, "ip") for entry in items(status.get("podIPs")))):
+        written = text(address)
+        if written is not None:
+            yield written
+
+
+def _starts(status: Mapping[str, object]) -> Iterator[datetime]:
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for entry in items(status.get(key)):
+            started_at = timestamps.parse(member(entry, "state", "running", "startedAt"))
+            if started_at is not None:
+                yield started_at
 
 
 def _is_ready(status: Mapping[str, object]) -> bool:
@@ -149,51 +158,3 @@ def _ports(spec: Mapping[str, object]) -> dict[str, int]:
             if name is not None and number is not None and 1 <= number <= 65535:
                 ports.setdefault(name, number)
     return ports
-
-
-def _lasting_containers(spec: Mapping[str, object]) -> Iterator[object]:
-    """The containers that run as long as the pod lives: regular ones, and init containers that restart."""
-    yield from items(spec.get("containers"))
-    for container in items(spec.get("initContainers")):
-        if member(container, "restartPolicy") == "Always":
-            yield container
-
-
-def _summed(containers: tuple[object, ...], kind: str) -> Resources:
-    named = [mapping(member(container, "resources", kind)) for container in containers]
-    return _resources(_written(named, "cpu"), _written(named, "memory"), _written(named, "ephemeral-storage"))
-
-
-def _written(named: list[Mapping[str, object]], resource: str) -> tuple[str, ...]:
-    """Every container's quantity of a resource as it is written; empty text where that cannot be one."""
-    quantities = (json_values.quantity(entry[resource]) for entry in named if entry.get(resource) is not None)
-    return tuple(one if one is not None and len(one) <= quantity.TEXT_LIMIT else "" for one in quantities)
-
-
-@lru_cache(maxsize=1024)
-def _resources(cpu: tuple[str, ...], memory: tuple[str, ...], storage: tuple[str, ...]) -> Resources:
-    """The sums. Remembered, because most pods ask for one of few sizes, and exact arithmetic takes its time."""
-    cores, bytes_, stored = _values(cpu), _values(memory), _values(storage)
-    return Resources(
-        cpu_millicores=None if cores is None else sum(quantity.millicores_ceil(value) for value in cores),
-        memory_mib=None if bytes_ is None else _mib(sum(bytes_, Fraction())),
-        ephemeral_storage_mib=None if stored is None else _mib(sum(stored, Fraction())),
-    )
-
-
-def _values(written: tuple[str, ...]) -> list[Fraction] | None:
-    """None when no container names the resource, or one of the quantities cannot be understood."""
-    values: list[Fraction] = []
-    for text_ in written:
-        try:
-            value = quantity.parse(text_)
-        except DocumentError:
-            return None
-        if not 0 <= value <= quantity.INT64_MAX:
-            return None
-        values.append(value)
-    return values or None
-
-
-def _mib(value: Fraction) -> int:
-    return quantity.ceil(value / _BYTES_PER_MIB)

@@ -101,16 +101,15 @@ def _encode_partition(reading: Reading) -> dict[str, object]:
 
 
 def _encode_figures(reading: Reading, specs: Iterable[FigureSpec]) -> tuple[dict[str, object], dict[str, str]]:
-    """By key: the figures that are there, and why the others are absent."""
-    figures = units.published(reading.figures)
+    """By key: the figures that are there, in the units of the wire, and why the others are absent."""
     document: dict[str, object] = {}
     absent: dict[str, str] = {}
     for spec in specs:
-        value = figures[spec.name]
+        value = reading.figures[spec.name]
         if isinstance(value, Reason):
-            absent[spec.snapshot_key] = value.value
+            absent[spec.snapshot_key] = value
         else:
-            document[spec.snapshot_key] = value
+            document[spec.snapshot_key] = units.on_wire(spec, value) if isinstance(value, int) else value
     return document, absent
 
 
@@ -121,7 +120,7 @@ def _encode_status(status: CollectorStatus) -> dict[str, object]:
         **detail,
         "since": _instant(status.since),
         "consecutiveFailures": status.consecutive_failures,
-        "restarts": status.restarts,
+        "restarts": sum(status.restarts.values()),
     }
 
 
@@ -138,7 +137,7 @@ def parse(body: bytes) -> PeerSnapshot:
 
     Raises:
         DocumentError: The bytes are no snapshot at all: no JSON (NaN and Infinity are none), or no object with
-            ``groups``.
+            ``groups`` and a ``timestamp``.
         ExcessError: There are more bytes, groups, cards or slices than a snapshot may hold.
     """
     if len(body) > BODY_LIMIT_BYTES:
@@ -207,7 +206,7 @@ class _Collector(Document):
 
 
 class _Envelope(Document):
-    timestamp: TimeField = None
+    timestamp: TimeField
     period_seconds: FigureField = Reason.NOT_REPORTED
     groups: Annotated[tuple[_Group, ...], BeforeValidator(valid_items(_Group))]
     node_name: LineField = None

@@ -18,6 +18,7 @@ from devicemanager.wire.lenient import (
     Document,
     FigureField,
     KeyField,
+    LineField,
     NameField,
     ReasonField,
     ReasonsField,
@@ -110,6 +111,7 @@ class CardPartition(FiguresDocument):
     """One partition among the ``partitions`` of a card; what this device manager sends."""
 
     id: KeyField
+    profile: LineField = None
 
     def slice_usage(self, card_id: str) -> SliceUsage:
         """The same as a record of ``slices``, of no pod."""
@@ -122,6 +124,7 @@ class CardPartition(FiguresDocument):
             utilization_percent=figures.number("compute_utilization"),
             partition_id=self.id,
             memory_total_mib=figures.number("memory_total"),
+            profile=self.profile,
         )
 
 

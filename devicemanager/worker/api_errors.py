@@ -7,7 +7,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.wire import kubernetes
 
 
-def fetch_error(status: int, body: bytes) -> FetchError:
+def fetch_error(status: int, body: bytes, retry_after_s: int | None = None) -> FetchError:
     """The error for an error answer of the API server, with the message of its Status if it sent one.
 
     A missing object keeps the reason ``NotFound``; a kind that is not served at all comes without a reason.
@@ -20,6 +20,7 @@ def fetch_error(status: int, body: bytes) -> FetchError:
         status=status,
         reason=answer.reason if answer and _UNKNOWN_KIND not in answer.message else None,
         object_name=answer.details.name or None if answer and answer.details else None,
+        retry_after_s=retry_after_s,
     )
 
 

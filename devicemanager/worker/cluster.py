@@ -1,16 +1,17 @@
 """The API server's client: raw bytes in and out, bounded in time and size.
 
-Only configuration and credentials come from the official package (see :mod:`devicemanager.worker.credentials`); its
-generated classes are never loaded. Names taken from a caller enter a path through :func:`object_path` alone.
+Names taken from a caller enter a path through :func:`object_path` alone.
 """
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Final, NoReturn, Protocol, Self
 
 import structlog
+from multidict import CIMultiDict
 from structlog.typing import FilteringBoundLogger
 from typing_extensions import override
 from yarl import URL
@@ -18,9 +19,11 @@ from yarl import URL
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, SettingsError, excerpt
 from devicemanager.model.usage import SourceState
-from devicemanager.transport.client import CONNECTIONS, ERROR_BODY_LIMIT_BYTES, HttpClient
+from devicemanager.rules import retries
+from devicemanager.transport.client import CONNECTIONS, ERROR_BODY_LIMIT_BYTES, HttpClient, retry_after_s
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received, Request
+from devicemanager.transport.retries import Retries
 from devicemanager.worker.api_errors import fetch_error
 from devicemanager.worker.credentials import Credentials, CredentialsSource
 from devicemanager.worker.watch_stream import WatchEvent, events
@@ -71,7 +74,7 @@ class Cluster(Protocol):
         ...
 
     async def post(self, path: str, body: bytes, *, deadline_s: float = 10.0) -> bytes:
-        """The body of the answer to a JSON document."""
+        """The body of the answer to a review: a document that asks something, and changes nothing."""
         ...
 
     def watch(
@@ -112,7 +115,8 @@ class ClusterClient(Cluster):
     def __init__(self, source: CredentialsSource, clock: Clock, *, connections: int = CONNECTIONS) -> None:
         self._source = source
         self._clock = clock
-        self._http = HttpClient(clock, connections=connections)
+        # A refused connection too: the next one may reach another replica behind the same address.
+        self._http = HttpClient(clock, connections=connections, retries=Retries(unconnected=True))
         self._reloading = asyncio.Lock()
         self._forced_at_s = float("-inf")
         self._reload_problem: str | None = None
@@ -126,17 +130,13 @@ class ClusterClient(Cluster):
     async def __aexit__(self, *error: object) -> None:
         await self._http.__aexit__(*error)
 
-    @property
-    def authorization(self) -> str | None:
-        """What the API server is shown in the ``Authorization`` header; None where it is shown none."""
-        return self._credentials.authorization
-
-    async def renewed_authorization(self, refused: str) -> str | None:
-        """The same after reading the credentials again, unless they have changed since ``refused`` was shown."""
+    async def authorized(self, ask: Callable[[Credentials], Awaitable[Received]]) -> Received:
+        """The answer to a request that shows our credentials; after a 401 they are read and shown once more."""
         used = self._credentials
-        if used.authorization == refused:
-            used = await self._renew(used)
-        return used.authorization
+        received = await ask(used)
+        if received.status == 401 and (renewed := await self._renew(used)) != used:
+            received = await ask(renewed)
+        return received
 
     async def follow_credentials(self) -> NoReturn:
         """Reads the credentials again each minute; one that cannot be read leaves the last good one in use."""
@@ -153,8 +153,10 @@ class ClusterClient(Cluster):
         *,
         deadline_s: float = 10.0,
         limit_bytes: int = BODY_LIMIT_BYTES,
+        passing: Collection[int] = retries.STATUSES,
     ) -> bytes:
-        return (await self.fetch(path, params, deadline_s=deadline_s, limit_bytes=limit_bytes)).body
+        received = await self.fetch(path, params, deadline_s=deadline_s, limit_bytes=limit_bytes, passing=passing)
+        return received.body
 
     @override
     async def fetch(
@@ -164,23 +166,28 @@ class ClusterClient(Cluster):
         *,
         deadline_s: float = 10.0,
         limit_bytes: int = BODY_LIMIT_BYTES,
+        passing: Collection[int] = retries.STATUSES,
     ) -> Received:
         """A good answer, with the times at which it came.
+
+        A failure that may have passed in a moment, a lost connection or one of the statuses, is no answer yet: the
+        request is sent again.
 
         Args:
             path: Absolute and quoted; see :func:`object_path`.
             params: The query, not quoted.
-            deadline_s: Seconds from now for everything, a second try after a 401 included.
+            deadline_s: Seconds from now for everything, further attempts included.
             limit_bytes: Of the decoded body.
+            passing: Statuses after which it is sent again.
 
         Raises:
             FetchError: For any other answer, and for none. ``status`` and ``reason`` are the API server's own.
         """
-        return await self._ask("GET", path, params, deadline_s=deadline_s, limit_bytes=limit_bytes)
+        return await self._ask("GET", path, params, deadline_s=deadline_s, limit_bytes=limit_bytes, passing=passing)
 
     @override
     async def post(self, path: str, body: bytes, *, deadline_s: float = 10.0) -> bytes:
-        """Sends a JSON document. Raises as :meth:`fetch` does."""
+        """Sends a review, which changes nothing and so may be sent again. Raises as :meth:`fetch` does."""
         return (await self._ask("POST", path, None, deadline_s=deadline_s, body=body)).body
 
     @override
@@ -213,7 +220,7 @@ class ClusterClient(Cluster):
                     body = await response.content.read(ERROR_BODY_LIMIT_BYTES)
                     if response.status == 401:
                         await self._renew(used)
-                    raise fetch_error(response.status, body)
+                    raise fetch_error(response.status, body, retry_after_s(response))
             changes = events(response.content, silence_s=WATCH_S + 30, limit_bytes=BODY_LIMIT_BYTES)
             yield await opened.enter_async_context(aclosing(changes))
 
@@ -226,16 +233,17 @@ class ClusterClient(Cluster):
         deadline_s: float,
         limit_bytes: int = BODY_LIMIT_BYTES,
         body: bytes | None = None,
+        passing: Collection[int] = retries.STATUSES,
     ) -> Received:
-        async with within(deadline_s):
-            used = self._credentials
-            request = self._request(method, path, params, used, limit_bytes, body)
-            received = await self._http.exchange(request)
-            if received.status == 401 and (renewed := await self._renew(used)) is not used:
-                request = self._request(method, path, params, renewed, limit_bytes, body)
-                received = await self._http.exchange(request)
+        async with within(deadline_s) as ends_s:
+
+            async def ask(shown: Credentials) -> Received:
+                request = self._request(method, path, params, shown, limit_bytes, body)
+                return await self._http.exchange(replace(request, passing=passing), ends_s=ends_s)
+
+            received = await self.authorized(ask)
         if not 200 <= received.status < 300:
-            raise fetch_error(received.status, received.body)
+            raise fetch_error(received.status, received.body, received.retry_after_s)
         return received
 
     def _request(
@@ -250,7 +258,8 @@ class ClusterClient(Cluster):
         encoding: str = "gzip",
     ) -> Request:
         base = str(credentials.server).rstrip("/")
-        headers = {"Accept": "application/json", "Accept-Encoding": encoding}
+        headers = CIMultiDict({"Accept": "application/json", "Accept-Encoding": encoding})
+        headers.extend(credentials.impersonation)
         if credentials.authorization is not None:
             headers["Authorization"] = credentials.authorization
         if body is not None:
@@ -264,6 +273,7 @@ class ClusterClient(Cluster):
             tls=credentials.tls,
             server_hostname=credentials.server_hostname,
             proxy=credentials.proxy,
+            backend=_backend(path),
         )
 
     async def _renew(self, refused: Credentials) -> Credentials:
@@ -286,3 +296,9 @@ class ClusterClient(Cluster):
             if self._reload_problem is not None:
                 self._reload_problem = None
                 _log.info("cluster_credentials_readable_again")
+
+
+def _backend(path: str) -> str:
+    """Who answers a path: a node behind the proxy, an API group (which may be an aggregated one), or the core."""
+    target, proxied, _ = path.partition("/proxy/")
+    return target if proxied else "/".join(path.split("/")[:3])

@@ -1,29 +1,32 @@
 """The API server's address and our credentials, from a service account or a kubeconfig.
 
-A service account is two files and two variables. Kubeconfigs, exec plugins and OIDC included, are read by the
-official ``kubernetes`` package, which is imported only then; nothing else of it is used.
+A service account is two files and two variables. A kubeconfig is read as kubectl reads it; a program or an identity
+provider that it names is asked through the official ``kubernetes`` package.
 Everything here blocks, so the cluster client calls it in a thread.
 """
 
-import asyncio
 import os
 import ssl
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from typing_extensions import override
 from yarl import URL
 
-from devicemanager.errors import SettingsError, excerpt
+from devicemanager.errors import DocumentError, SettingsError, excerpt
+from devicemanager.rules import proxies
+from devicemanager.tls.material import Pair, TrustedCAs, client_context
+from devicemanager.worker import credential_plugins, kubeconfig
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts a pod's token and the cluster's CA."""
 
 PLUGIN_DEADLINE_S: Final = 30.0
-"""For reading a kubeconfig with the exec plugin it names: such a plugin may ask a remote identity provider."""
+"""For an exec plugin or auth provider of a kubeconfig, which may ask a remote identity provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class Credentials:
         authorization: Value of the header, or None where a client certificate or nothing is used. Never printed.
         tls: None for a plain-HTTP server.
         server_hostname: The name to verify where the kubeconfig gives one.
-        proxy: From the kubeconfig only.
+        proxy: From the kubeconfig, or from the environment of a command.
+        impersonation: Headers that make us act as another user.
     """
 
     server: URL
@@ -43,6 +47,7 @@ class Credentials:
     tls: ssl.SSLContext | None = field(repr=False)
     server_hostname: str | None = None
     proxy: URL | None = None
+    impersonation: tuple[tuple[str, str], ...] = ()
 
 
 class CredentialsSource(Protocol):
@@ -77,7 +82,7 @@ class ServiceAccount(CredentialsSource):
             return Credentials(
                 server=URL.build(scheme="https", host=host, port=_port(self._environment)),
                 authorization=_authorization(f"Bearer {(self._folder / 'token').read_text()}"),
-                tls=self._contexts.of(ca=self._folder / "ca.crt"),
+                tls=self._contexts.of(ca=(self._folder / "ca.crt").read_bytes()),
             )
         except FileNotFoundError as error:
             raise SettingsError([f"service account: {error.filename} does not exist"]) from error
@@ -98,23 +103,29 @@ class Kubeconfig(CredentialsSource):
     Args:
         paths: One file, or several joined as in ``KUBECONFIG``.
         context: None for the current one.
+        environment: Names the proxies to go through, where the kubeconfig names none.
+        left_s: Seconds that reading may still take, for a program or an identity provider that it asks.
     """
 
-    def __init__(self, paths: str, context: str | None = None) -> None:
+    def __init__(
+        self,
+        paths: str,
+        context: str | None = None,
+        *,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        left_s: Callable[[], float] = lambda: PLUGIN_DEADLINE_S,
+    ) -> None:
         self._paths = paths
         self._context = context
+        self._environment = environment
+        self._left_s = left_s
         self._contexts = _Contexts()
 
     @override
     def load(self) -> Credentials:
-        if not any(Path(path).expanduser().exists() for path in self._paths.split(os.pathsep)):
-            raise SettingsError([f"kubeconfig {self._paths}: no such file"])  # the package would log that as well
         try:
-            # A loop of its own: the package reads files on the loop that runs it.
-            with asyncio.Runner(loop_factory=_PluginLoop) as runner:
-                configuration = runner.run(self._read())
-            return _credentials(configuration, self._contexts)
-        except Exception as error:  # the package raises whatever its parsing trips over
+            return self._credentials(self._selected())
+        except (DocumentError, ValueError, OSError) as error:  # ssl.SSLError is an OSError
             raise self._refused(error) from error
 
     def namespace(self) -> str:
@@ -124,118 +135,111 @@ class Kubeconfig(CredentialsSource):
             SettingsError: The files cannot be read, or have no such context.
         """
         try:
-            _, loader = self._open()
-            return str(loader.current_context["context"].get("namespace") or "default")
-        except Exception as error:  # the package raises whatever its parsing trips over
+            return self._selected().namespace
+        except (DocumentError, ValueError, OSError) as error:
             raise self._refused(error) from error
 
-    def _refused(self, error: Exception) -> Exception:
-        if isinstance(error, ModuleNotFoundError):
-            return error  # it is the package that is missing, not the file that is wrong
+    def _refused(self, error: Exception) -> SettingsError:
         return SettingsError([f"kubeconfig {self._paths}: {excerpt(str(error) or type(error).__name__)}"])
 
-    def _open(self) -> tuple[Any, Any]:
-        """The files as one, and the package's loader of its context."""
-        kube_config = import_module("kubernetes.aio.config.kube_config")
-        merged = kube_config.KubeConfigMerger(self._paths).config
-        if merged is None:
-            raise SettingsError(["no such file"])
-        return merged, kube_config.KubeConfigLoader(merged, active_context=self._context, config_base_path=None)
+    def _selected(self) -> kubeconfig.Selected:
+        files = [Path(path).expanduser() for path in self._paths.split(os.pathsep) if path]
+        return kubeconfig.select(kubeconfig.merge(files), self._context)
 
-    async def _read(self) -> Any:
-        configuration = import_module("kubernetes.aio.client.configuration").Configuration()
-        merged, loader = self._open()
-        try:
-            async with asyncio.timeout(PLUGIN_DEADLINE_S):
-                await loader.load_and_set(configuration)
-        except TimeoutError as error:
-            raise SettingsError([f"its exec plugin did not answer within {PLUGIN_DEADLINE_S:.3g} s"]) from error
-        finally:
-            await _PluginLoop.end_children()
-        if _names_plugin(merged, loader.current_context) and not (configuration.api_key or configuration.cert_file):
-            # The package logs a plugin's failure, with its message, and goes on without a credential.
-            raise SettingsError(["its exec plugin gave no credential"])
-        return configuration
-
-
-class _PluginLoop(asyncio.SelectorEventLoop):
-    """A loop that keeps its child processes, to end a plugin that took too long: the package leaves it running."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._children: list[asyncio.SubprocessTransport] = []
-
-    @override
-    async def subprocess_exec(self, *args: Any, **kwargs: Any) -> Any:
-        transport, protocol = await super().subprocess_exec(*args, **kwargs)
-        self._children.append(transport)
-        return transport, protocol
-
-    @classmethod
-    async def end_children(cls) -> None:
-        """Kills child processes that still run, and waits for them."""
-        loop = asyncio.get_running_loop()
-        running = (
-            [each for each in loop._children if each.get_returncode() is None] if isinstance(loop, cls) else []
+    def _credentials(self, selected: kubeconfig.Selected) -> Credentials:
+        cluster, user = selected.cluster, selected.user
+        server = _url(kubeconfig.text(cluster, "server"), "server")
+        if server.user is not None or server.password is not None:
+            raise ValueError("server must hold no user name and no password")
+        authorization, pair, tls = None, None, None
+        if server.scheme == "https":  # what can be read on the way is shown no credential
+            authorization, pair = self._identity(user)
+            tls = self._contexts.of(
+                ca=kubeconfig.bytes_of(cluster, "certificate-authority"),
+                pair=pair,
+                verify=cluster.get("insecure-skip-tls-verify") is not True,
+            )
+        return Credentials(
+            server=server,
+            authorization=authorization,
+            tls=tls,
+            server_hostname=kubeconfig.text(cluster, "tls-server-name") or None,
+            proxy=self._proxy(server, kubeconfig.text(cluster, "proxy-url")),
+            impersonation=kubeconfig.impersonation(user),
         )
-        for transport in running:
-            transport.kill()
-        for transport in running:
-            while transport.get_returncode() is None:  # noqa: ASYNC110 - a transport offers nothing to wait on
-                await asyncio.sleep(0.01)
-            transport.close()
+
+    def _identity(self, user: kubeconfig.Entry) -> tuple[str | None, tuple[bytes, bytes] | None]:
+        """The header and the certificate with its key that say who we are; None each where there is none."""
+        certificate, key = (kubeconfig.bytes_of(user, f"client-{part}") for part in ("certificate", "key"))
+        if (certificate is None) is not (key is None):
+            raise ValueError("client-certificate and client-key need each other")
+        pair = None if certificate is None or key is None else (certificate, key)
+        authorization = _static(user)
+        deadline_s = max(0.0, min(PLUGIN_DEADLINE_S, self._left_s()))
+        if authorization is None and isinstance(user.get("exec"), dict):
+            status = credential_plugins.exec_credential(user["exec"], deadline_s)  # type: ignore[arg-type]
+            if token := kubeconfig.text(status, "token"):
+                authorization = f"Bearer {token}"
+            if certificate_data := kubeconfig.text(status, "clientCertificateData"):
+                pair = certificate_data.encode(), kubeconfig.text(status, "clientKeyData").encode()
+        elif authorization is None and user.get("auth-provider"):
+            authorization = credential_plugins.provider_authorization(user, deadline_s)
+        return _authorization(authorization), pair
+
+    def _proxy(self, server: URL, named: str) -> URL | None:
+        what = "proxy-url"
+        if not named and server.host is not None and server.port is not None:
+            what = f"{server.scheme.upper()}_PROXY"
+            named = proxies.proxy_of(server.scheme, server.host, server.port, self._environment) or ""
+        return _url(named, what) if named else None
 
 
-def _names_plugin(merged: Any, context: Any) -> bool:
-    user = context["context"].get("user")
-    entries = (getattr(entry, "value", entry) for entry in merged.value["users"])
-    return any(entry["name"] == user and "exec" in (entry.get("user") or {}) for entry in entries)
+def _static(user: kubeconfig.Entry) -> str | None:
+    """The credential that the file itself holds, or a file that it names; None for none."""
+    token, token_file = kubeconfig.text(user, "token"), kubeconfig.text(user, "tokenFile")
+    if token_file:
+        written = Path(token_file).read_text()
+        if not written.strip() and not token:
+            raise ValueError(f"tokenFile {token_file} is empty")
+        token = written if written.strip() else token
+    if token:
+        return f"Bearer {token}"
+    name, password = kubeconfig.text(user, "username"), kubeconfig.text(user, "password")
+    return f"Basic {b64encode(f'{name}:{password}'.encode()).decode()}" if name or password else None
+
+
+def _url(written: str, what: str) -> URL:
+    """An http or https URL; the error does not repeat it, because it may hold a password."""
+    try:
+        url = URL(written)
+    except ValueError:
+        url = URL()
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise ValueError(f"{what} is no http or https URL")
+    return url
 
 
 class _Contexts:
-    """Keeps one TLS context while its files stay the same, so that connections survive a re-reading."""
+    """Keeps one TLS context while what it is made of stays the same, so that connections survive a re-reading."""
 
     def __init__(self) -> None:
         self._made_of: tuple[object, ...] | None = None
         self._context: ssl.SSLContext | None = None
 
     def of(
-        self, *, ca: Path | None, certificate: Path | None = None, key: Path | None = None, verify: bool = True
+        self, *, ca: bytes | None, pair: tuple[bytes, bytes] | None = None, verify: bool = True
     ) -> ssl.SSLContext:
-        """A context that trusts an authority (None: those of the system) and shows a certificate (None: none)."""
-        made_of = (verify, *(None if file is None else file.read_bytes() for file in (ca, certificate, key)))
+        """A context that trusts an authority (None: those of the system) and shows a certificate (None: none).
+
+        Raises:
+            ValueError: What is given cannot be used.
+        """
+        made_of = (verify, ca, pair)
         if self._context is None or made_of != self._made_of:
-            context = ssl.create_default_context(cafile=ca)
-            # Python 3.13 demands extensions that the CAs of many clusters lack; Go, and so kubectl, never did.
-            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-            if certificate is not None:
-                context.load_cert_chain(certificate, key)
-            if not verify:
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
-            self._context, self._made_of = context, made_of
+            cas = None if ca is None else TrustedCAs.parse(ca)
+            self._context = client_context(cas, None if pair is None else Pair.parse(*pair), verify=verify)
+            self._made_of = made_of
         return self._context
-
-
-def _credentials(configuration: Any, contexts: _Contexts) -> Credentials:
-    """What the package's configuration says."""
-    server = URL(configuration.host)
-    if server.scheme not in {"http", "https"} or not server.host:
-        raise ValueError(f"server {excerpt(configuration.host)!r} is no http or https URL")
-    ca, certificate, key = (
-        Path(file) if file else None
-        for file in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
-    )
-    tls = None
-    if server.scheme == "https":
-        tls = contexts.of(ca=ca, certificate=certificate, key=key, verify=configuration.verify_ssl)
-    return Credentials(
-        server=server,
-        authorization=_authorization(configuration.api_key.get("BearerToken")),
-        tls=tls,
-        server_hostname=configuration.tls_server_name or None,
-        proxy=URL(configuration.proxy) if configuration.proxy else None,
-    )
 
 
 def _authorization(value: str | None) -> str | None:

@@ -11,24 +11,31 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from typing_extensions import override
 
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError
+from devicemanager.rules import retries
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
+from devicemanager.settings.process import proxy_environment
 from devicemanager.tls.identity import ClientIdentity
 from devicemanager.tls.material import PairFiles
 from devicemanager.wire import instance_metrics
 from devicemanager.worker.client import ReadOptions, connect_reader
 from devicemanager.worker.cluster import ClusterClient, is_name, object_path
-from devicemanager.worker.credentials import Kubeconfig
-from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome
+from devicemanager.worker.credentials import Credentials, CredentialsSource, Kubeconfig
+from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome, Unavailable
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.workload import API_VERSION
 
 _NO_WORKER: Final = frozenset({404, 502, 503})
 """Answers of an API server if no backend serves the group, or none that answers."""
 
+_UNAVAILABLE: Final = 503
 _GATEWAY_TIMEOUT: Final = 504
+
+_PASSING: Final = retries.STATUSES - {_UNAVAILABLE, _GATEWAY_TIMEOUT}
+"""A worker that has no figures, or no time, has said so: asking again would cost the time that is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,43 +59,72 @@ async def fetch_usage(settings: InstanceMetricsSettings, clock: Clock | None = N
         FetchError: The API server refused the caller, or cannot be reached.
     """
     clock = clock or SystemClock()
-    credentials = Kubeconfig(settings.kubeconfig_paths, settings.context)
+    ends_s = clock.monotonic() + settings.timeout
+
+    def left_s() -> float:
+        return max(0.1, ends_s - clock.monotonic())
+
+    kubeconfig = Kubeconfig(
+        settings.kubeconfig_paths, settings.context, environment=proxy_environment(), left_s=left_s
+    )
+    credentials = _ReadOnce(kubeconfig)
     namespace = settings.namespace
     if namespace is None:
-        namespace = await asyncio.to_thread(credentials.namespace)
+        namespace = await asyncio.to_thread(kubeconfig.namespace)
     if not (is_name(namespace) and is_name(settings.name)):
         return Fetched(NotFound(f"{namespace}/{settings.name} is no name of an Instance"))
-    began_s = clock.monotonic()
     try:
         async with ClusterClient(credentials, clock) as cluster:
-            return Fetched(await _from_worker(cluster, settings, namespace))
+            return Fetched(await _from_worker(cluster, settings, namespace, left_s()))
     except FetchError as error:
         if error.status == _GATEWAY_TIMEOUT:
             return Fetched(DeadlineExceeded(error.message))
         if error.says_missing(settings.name):
             # Somebody serves the group, and knows no such Instance; as Kubernetes says it, without the namespace.
             return Fetched(NotFound(f'{error.message} in namespace "{namespace}"'))
+        if error.status == _UNAVAILABLE and error.reason:
+            # A Status: a backend's own words. An API server without one that answers sends plain text.
+            return Fetched(Unavailable(error.message))
         if error.status not in _NO_WORKER:
             raise
         reason = error.message
     except DocumentError as error:
         reason = str(error)
-    left_s = max(0.1, settings.timeout - (clock.monotonic() - began_s))
     options = ReadOptions(
         device_manager_tls=_device_manager_tls(settings, clock),
         device_manager_namespace=settings.device_manager_namespace,
         device_manager_server_name=settings.device_manager_server_name,
     )
     async with connect_reader(credentials, options) as reader:
-        return Fetched(await reader.read(namespace, settings.name, deadline_s=left_s), reason)
+        return Fetched(await reader.read(namespace, settings.name, deadline_s=left_s()), reason)
 
 
-async def _from_worker(cluster: ClusterClient, settings: InstanceMetricsSettings, namespace: str) -> Outcome:
+class _ReadOnce(CredentialsSource):
+    """Credentials that are read once: an exec plugin may take a second, or ask a person for a password."""
+
+    def __init__(self, source: CredentialsSource) -> None:
+        self._source = source
+        self._read: Credentials | None = None
+
+    @override
+    def load(self) -> Credentials:
+        if self._read is None:
+            self._read = self._source.load()
+        return self._read
+
+
+async def _from_worker(
+    cluster: ClusterClient, settings: InstanceMetricsSettings, namespace: str, deadline_s: float
+) -> Outcome:
     resource = INSTANCE.resource
     prefix = f"/apis/{settings.api_group}/{API_VERSION}/namespaces"
     path = object_path(prefix, namespace, resource.source.plural, settings.name, resource.subresource)
-    params = {"timeout": f"{settings.timeout:.1f}s"}
-    return Answer(instance_metrics.parse(await cluster.get(path, params, deadline_s=settings.timeout)))
+    params = {"timeout": f"{deadline_s:.1f}s"}
+    body = await cluster.get(path, params, deadline_s=deadline_s, passing=_PASSING)
+    usage = instance_metrics.parse(body)
+    if usage.sample is None:
+        return Unavailable(f"the worker answered without a sample of Instance {namespace}/{settings.name}")
+    return Answer(usage)
 
 
 def _device_manager_tls(settings: InstanceMetricsSettings, clock: Clock) -> Callable[[], ssl.SSLContext] | None:

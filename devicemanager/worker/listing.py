@@ -5,7 +5,7 @@ that would be one request for each pod.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from devicemanager.clock import Clock
@@ -13,6 +13,7 @@ from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState, WorkloadUsage
 from devicemanager.rules.merge import ALLOCATION
 from devicemanager.transport.failures import attempt
+from devicemanager.wire.pods import Pod
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.deadlines import Countdown, Deadlines
 from devicemanager.worker.outcomes import Choose, DeadlineExceeded, ListOutcome, ListResult, Unavailable
@@ -40,24 +41,53 @@ async def read_all(
     deadlines: Deadlines,
 ) -> ListResult:
     """The workloads of a namespace, or of all for None; see :meth:`~devicemanager.worker.outcomes.Reader.list`."""
+    kind = reads.workload.resource.source.kind
     listed = await attempt(reads.all(namespace, deadline_s=left.at_most(deadlines.api_s)))
     if isinstance(listed, FetchError):
-        message = f"{reads.workload.resource.source.kind}s cannot be listed: {listed.state}: {listed.message}"
-        return DeadlineExceeded(message) if left.over else Unavailable(message)
-    sources_by_name, pods = listed
-    ordered = [each for _, each in sorted(sources_by_name.items())]
+        return _unlisted(kind, listed, left)
+    ordered = sorted(listed.items, key=lambda each: (each.namespace, each.name))
     chosen = ordered if choose is None else choose(ordered)
-    rows = [(each, reads.workload.locate(each, pods.get((each.namespace, each.name), ()))) for each in chosen]
+    pods = await attempt(reads.pods_of_many(namespace, chosen, deadline_s=left.at_most(deadlines.api_s)))
+    if isinstance(pods, FetchError):
+        return _unlisted(kind, pods, left)
+
+    def located(source: WorkloadObject) -> Located | NotLocated:
+        found = pods.get((source.namespace, source.name), ())
+        if isinstance(found, FetchError):
+            return NotLocated(
+                f"the pods of {kind} {source.namespace}/{source.name} cannot be read: {found.message}"
+            )
+        return reads.workload.locate(source, found)
+
+    rows = list(zip(chosen, await sources.slices.map(located, chosen), strict=True))
     measured = await _measured(
         [row for _, row in rows if isinstance(row, Located)], sources, clock, left, deadlines
     )
     items = tuple(measured.get((each.namespace, each.name)) or _unmeasured(each) for each, _ in rows)
     absences = {f"{each.namespace}/{each.name}": row.message for each, row in rows if isinstance(row, NotLocated)}
-    return ListOutcome(items, _warnings(items), absences)
+    return ListOutcome(items, (*_missing(kind, listed.cut, pods.values()), *_warnings(items)), absences)
+
+
+def _unlisted(kind: str, error: FetchError, left: Countdown) -> Unavailable | DeadlineExceeded:
+    message = f"{kind}s cannot be listed: {error.state}: {error.message}"
+    return DeadlineExceeded(message) if left.over else Unavailable(message)
+
+
+def _missing(kind: str, cut: str | None, pods: Iterable[Sequence[Pod] | FetchError]) -> Iterator[str]:
+    """What the API server itself did not give."""
+    if cut is not None:
+        yield f"not all {kind}s are listed: {cut}"
+    failures = [each for each in pods if isinstance(each, FetchError)]
+    if failures:
+        yield f"the pods of {len(failures)} {kind}s cannot be read: {failures[0].state}: {failures[0].message}"
 
 
 async def _measured(
-    rows: Sequence[Located], sources: Sources, clock: Clock, left: Countdown, deadlines: Deadlines
+    rows: Sequence[Located],
+    sources: Sources,
+    clock: Clock,
+    left: Countdown,
+    deadlines: Deadlines,
 ) -> Mapping[Name, WorkloadUsage]:
     """The rows, each node's as soon as its sources have answered."""
     turns = asyncio.Semaphore(PARALLEL_NODES)
@@ -67,7 +97,10 @@ async def _measured(
 
     async def of_node(node: str, mine: Sequence[Located]) -> Sequence[WorkloadUsage]:
         async with turns:
-            kubelet_read = sources.kubelets.begin(node, deadline_s=left.at_most(deadlines.kubelet_s))
+            asked_at_s = clock.monotonic()
+            kubelet_read = sources.begin_kubelet(
+                node, [row.pod for row in mine], deadline_s=left.at_most(deadlines.kubelet_s)
+            )
             deadline_s = left.at_most(deadlines.device_manager_s)
             snapshot_reads = {
                 name: sources.snapshots.begin((node, name), deadline_s=deadline_s)
@@ -75,7 +108,12 @@ async def _measured(
             }
             kubelet = await kubelet_read.outcome()
             snapshots = {name: await read.outcome() for name, read in snapshot_reads.items()}
-        return [assemble(row, clock, kubelet=of_pod(kubelet, row, clock), snapshots=snapshots) for row in mine]
+        return await sources.slices.map(
+            lambda row: assemble(
+                row, clock, kubelet=of_pod(kubelet, row, clock), snapshots=snapshots, asked_at_s=asked_at_s
+            ),
+            mine,
+        )
 
     async with asyncio.TaskGroup() as tasks:
         reads = [tasks.create_task(of_node(node, mine)) for node, mine in by_node.items()]
@@ -93,17 +131,24 @@ def _unmeasured(source: WorkloadObject) -> WorkloadUsage:
     )
 
 
-def _warnings(items: Iterable[WorkloadUsage]) -> tuple[str, ...]:
-    """One line per failed peer, in the order of the rows."""
+def _warnings(items: Sequence[WorkloadUsage]) -> tuple[str, ...]:
+    """One line per failed peer, in the order of the rows, then one per unhealthy accelerator."""
     faults = {
         (item.node_name, report.name): report
         for item in items
         for report in (item.sample.sources if item.sample is not None else ())
         if report.state not in _UNREMARKABLE and report.name != ALLOCATION
     }
-    named = [
+    peers = [
         f"node {node}: {name}: {report.state}" + (f", {report.message}" if report.message else "")
         for (node, name), report in faults.items()
     ]
+    accelerators = {
+        (item.node_name, card.manufacturer, card.id): f"node {item.node_name}: {card.health_warning}"
+        for item in items
+        for card in (item.sample.accelerators if item.sample is not None else ())
+        if card.health_warning is not None
+    }
+    named = [*peers, *accelerators.values()]
     more = len(named) - WARNINGS
-    return (*named[:WARNINGS], *([f"and {more} more sources that did not answer"] if more > 0 else []))
+    return (*named[:WARNINGS], *([f"and {more} more"] if more > 0 else []))

@@ -32,7 +32,11 @@ class MetricsRead:
     def reading(self, pod: Pod, clock: Clock) -> PodReading | SourceFailure:
         """The figures of this pod now; a failure if the answer is not about it."""
         usage = rules.pod_usage(
-            self.metrics, pod_created_at=pod.created_at, own=pod.container_names, states=pod.containers
+            self.metrics,
+            pod_created_at=pod.created_at,
+            answered_at=self.received.answered_at(clock),
+            own=pod.container_names,
+            states=pod.containers,
         )
         if isinstance(usage, SourceFailure):
             return usage

@@ -93,6 +93,7 @@ class WorkloadReader(Reader):
         return pods if isinstance(pods, FetchError) else self._reads.workload.locate(source, pods)
 
     async def _measured(self, located: Located, left: Countdown) -> Outcome:
+        asked_at_s = self._clock.monotonic()
         deadline_s = left.at_most(self._deadlines.device_manager_s)
         snapshot_reads = {
             manufacturer: self._sources.snapshots.begin((located.node_name, manufacturer), deadline_s=deadline_s)
@@ -102,14 +103,22 @@ class WorkloadReader(Reader):
         if isinstance(kubelet, SourceFailure) and isinstance(metrics_server, SourceFailure):
             return _ended(left, _no_usage(located, kubelet, metrics_server))
         snapshots = {manufacturer: await read.outcome() for manufacturer, read in snapshot_reads.items()}
-        return Answer(
-            assemble(located, self._clock, kubelet=kubelet, metrics_server=metrics_server, snapshots=snapshots)
+        usage = assemble(
+            located,
+            self._clock,
+            kubelet=kubelet,
+            metrics_server=metrics_server,
+            snapshots=snapshots,
+            asked_at_s=asked_at_s,
         )
+        return Answer(usage)
 
     async def _usage(self, located: Located, left: Countdown) -> tuple[PodOutcome, PodOutcome | None]:
         """The kubelet's answer, and that of metrics.k8s.io if it was asked and has answered."""
         deadlines, name = self._deadlines, (located.pod.namespace, located.pod.name)
-        kubelet_read = self._sources.kubelets.begin(located.node_name, deadline_s=left.at_most(deadlines.kubelet_s))
+        kubelet_read = self._sources.begin_kubelet(
+            located.node_name, [located.pod], deadline_s=left.at_most(deadlines.kubelet_s)
+        )
         if await kubelet_read.settled(deadlines.hedge_s):
             kubelet = of_pod(await kubelet_read.outcome(), located, self._clock)
             if isinstance(kubelet, PodReading):

@@ -1,87 +1,35 @@
-"""A list in pages, and a copy of a collection kept current by list and watch, in bounded memory.
+"""A copy of a collection kept current by list and watch, in bounded memory.
 
 The copy holds what ``describe`` makes of an object, not the object. While the API server cannot be reached the last
 copy stays, and ``problem`` says since when it is outdated.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, Generic, NoReturn, TypeVar
 
-import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.rules import retries
 from devicemanager.wire import kubernetes
 from devicemanager.worker.cluster import Cluster
+from devicemanager.worker.pages import LIST_LIMIT_ITEMS, Lister
 
 T = TypeVar("T")
 
-PAGE_ITEMS: Final = 250
-"""Objects per page of a list: a pod with its managed fields is 5 to 30 KiB."""
-
-PAGE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-
-LIST_LIMIT_ITEMS: Final = 50_000
-"""Objects in one list: five times the nodes of the largest cluster that Kubernetes supports."""
-
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 15.0
+_LONGEST_RETRY_AFTER_S: Final = 60.0
+"""An API server that asks for more is asked again all the same: what is copied here must not be hours old."""
 
 _GONE: Final = 410
 
 _log: FilteringBoundLogger = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
-    """A whole collection, as it was read, and the version from which a watch may go on."""
-
-    items: tuple[T, ...]
-    resource_version: str
-
-
-async def list_objects(
-    cluster: Cluster,
-    path: str,
-    read: Callable[[bytes], T],
-    params: Mapping[str, str] | None = None,
-    *,
-    deadline_s: float = 30.0,
-) -> Listing[T]:
-    """All objects of a collection, page by page, so that no more than one page is held as JSON.
-
-    Args:
-        cluster: Where it lives.
-        path: Of the collection.
-        read: Makes something of an object's JSON; one for which it raises a DocumentError is logged and left out.
-        params: Label and field selectors.
-        deadline_s: For all pages together.
-
-    Raises:
-        FetchError: As :meth:`~devicemanager.worker.cluster.ClusterClient.fetch` does; ``invalid`` for more than
-            50,000 objects.
-    """
-    items: list[T] = []
-    query = {**(params or {}), "limit": str(PAGE_ITEMS)}
-    try:
-        async with asyncio.timeout(deadline_s):
-            while True:
-                body = await cluster.get(path, query, deadline_s=deadline_s, limit_bytes=PAGE_LIMIT_BYTES)
-                page = kubernetes.parse_list_page(body)
-                items.extend(_readable(page.items or (), read))
-                if len(items) > LIST_LIMIT_ITEMS:
-                    raise FetchError(SourceState.INVALID, f"a list of more than {LIST_LIMIT_ITEMS} objects")
-                if not page.metadata.continue_:
-                    return Listing(tuple(items), page.metadata.resource_version)
-                query["continue"] = page.metadata.continue_
-    except TimeoutError as error:
-        raise FetchError(SourceState.TIMEOUT, f"no complete list within {deadline_s:.3g} s") from error
-    except DocumentError as error:
-        raise FetchError(SourceState.INVALID, str(error)) from error
 
 
 class Reflector(Generic[T]):
@@ -96,6 +44,7 @@ class Reflector(Generic[T]):
         name: For the log.
         recheck_s: Seconds after which the collection is listed again whatever the watch says; None to trust it.
         changed: Called after each change of ``items``.
+        jitter: Gives random numbers from 0..1, so that not all replicas come back at once.
     """
 
     def __init__(
@@ -108,6 +57,7 @@ class Reflector(Generic[T]):
         name: str,
         recheck_s: float | None = None,
         changed: Callable[[], None] = lambda: None,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._cluster = cluster
         self._path = path
@@ -116,6 +66,11 @@ class Reflector(Generic[T]):
         self._name = name
         self._recheck_s = recheck_s
         self._changed = changed
+        self._jitter = jitter
+        self._opened_s: float | None = None
+        self._distrust_s = 0.0
+        self._lister = Lister(cluster)
+        self._full = False
         self._items: dict[str, T] = {}
         self._recheck_at_s: float | None = None
         self._settled = asyncio.Event()
@@ -134,30 +89,43 @@ class Reflector(Generic[T]):
 
     async def run(self) -> NoReturn:
         """Follows the collection until cancelled."""
-        retry_s, version = _FIRST_PAUSE_S, ""
+        failures, version = 0, ""
         while True:
             # Also after a watch that ended well: a server that ends each at once must not be hammered.
-            pause_s = _FIRST_PAUSE_S
+            pause_s = self._pause_s(1)
             try:
+                self._opened_s = None
                 if not version:
                     version = await self._list()
                 version = await self._watch(version)
-                retry_s = _FIRST_PAUSE_S
+                failures = 0
             except TimeoutError:  # it is time to list again
-                version, pause_s, retry_s = "", 0, _FIRST_PAUSE_S
+                version, pause_s, failures = "", 0, 0
             except FetchError as error:
                 if error.status == _GONE:
                     version = ""
                 else:
+                    failures = 1 if self._lasted else failures + 1
+                    pause_s = self._pause_s(failures, error.retry_after_s)
+                    self._distrust_s = 0.0 if self._opened_s is None or self._lasted else pause_s
                     self._note(error)
-                    pause_s, retry_s = retry_s, min(2 * retry_s, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)
 
+    def _pause_s(self, failures: int, retry_after_s: int | None = None) -> float:
+        backoff_s = retries.backoff_s(failures, self._jitter(), first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+        return max(backoff_s, min(retry_after_s or 0, _LONGEST_RETRY_AFTER_S))
+
+    @property
+    def _lasted(self) -> bool:
+        """Whether the watch that has just ended was open for so long that its end is a failure of its own."""
+        return self._opened_s is not None and asyncio.get_running_loop().time() - self._opened_s >= _LONGEST_PAUSE_S
+
     async def _list(self) -> str:
-        listing = await list_objects(self._cluster, self._path, self._identified, self._params)
+        listing = await self._lister.list(self._path, self._identified, self._params)
         if self._recheck_s is not None:
             self._recheck_at_s = asyncio.get_running_loop().time() + self._recheck_s
         self._items = {uid: value for uid, value in listing.items if uid and value is not None}
+        self._full = listing.cut is not None
         self.synced = True
         self._settled.set()
         self._count_change()
@@ -169,16 +137,34 @@ class Reflector(Generic[T]):
             asyncio.timeout_at(self._recheck_at_s),
             self._cluster.watch(self._path, self._params, resource_version=version) as events,
         ):
-            self._note(None)
-            async for event in events:
-                try:
-                    metadata = kubernetes.parse_metadata(event.object)
-                except DocumentError as error:
-                    raise FetchError(SourceState.INVALID, str(error)) from error
-                if event.type != "BOOKMARK":
-                    self._apply(event.type, metadata.uid, event.object)
-                version = metadata.resource_version or version
+            with self._recovering():
+                async for event in events:
+                    try:
+                        metadata = kubernetes.parse_metadata(event.object)
+                    except DocumentError as error:
+                        raise FetchError(SourceState.INVALID, str(error)) from error
+                    if event.type != "BOOKMARK":
+                        self._apply(event.type, metadata.uid, event.object)
+                    version = metadata.resource_version or version
         return version
+
+    @contextmanager
+    def _recovering(self) -> Iterator[None]:
+        """Notes that the watch is open: at once, or after one that was cut off soon only if it lasts longer."""
+        loop = asyncio.get_running_loop()
+        self._opened_s = loop.time()
+        if not self._distrust_s:
+            self._trust()
+        lasting = loop.call_later(self._distrust_s, self._trust)
+        try:
+            yield
+            self._trust()
+        finally:
+            lasting.cancel()
+
+    def _trust(self) -> None:
+        self._distrust_s = 0.0
+        self._note(None)
 
     def _apply(self, change: str, uid: str, item: bytes) -> None:
         value = None if change == "DELETED" else self._described(item)
@@ -186,6 +172,13 @@ class Reflector(Generic[T]):
             self._items.pop(uid, None)
         elif uid in self._items or len(self._items) < LIST_LIMIT_ITEMS:
             self._items[uid] = value
+        elif not self._full:
+            self._full = True
+            _log.warning(
+                "watched_collection_cut_short",
+                collection=self._name,
+                reason=f"more than {LIST_LIMIT_ITEMS} objects",
+            )
         self._count_change()
 
     def _count_change(self) -> None:
@@ -210,11 +203,3 @@ class Reflector(Generic[T]):
             _log.warning("watch_failed", collection=self._name, state=problem.state, error=problem.message)
         elif problem is None and before is not None:
             _log.info("watch_recovered", collection=self._name)
-
-
-def _readable(items: Iterable[msgspec.Raw], read: Callable[[bytes], T]) -> Iterator[T]:
-    for item in items:
-        try:
-            yield read(bytes(item))
-        except DocumentError as error:
-            _log.warning("listed_object_unreadable", error=str(error))

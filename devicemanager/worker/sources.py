@@ -5,7 +5,7 @@ not for each read.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,10 +21,12 @@ from devicemanager.model.usage import PeerSnapshot, SourceFailure, SourceState, 
 from devicemanager.rules import freshness
 from devicemanager.rules.merge import KUBELET, PodOutcome, SnapshotOutcome, device_manager, merge
 from devicemanager.transport.failures import attempt
+from devicemanager.wire.pods import Pod
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
 from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
-from devicemanager.worker.single_flight import SharedReads
+from devicemanager.worker.single_flight import Pending, SharedReads
+from devicemanager.worker.slices import Slices
 from devicemanager.worker.workloads.reads import Name
 from devicemanager.worker.workloads.workload import Located
 
@@ -59,9 +61,10 @@ class Sources:
     """Shared reads of every source. To be entered before use.
 
     Attributes:
-        kubelets: By node.
+        kubelets: By node; begun with :meth:`begin_kubelet`.
         metrics: By the pod's namespace and name.
         snapshots: By node and manufacturer.
+        slices: For putting many answers together.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Sources:
         self._clock = clock
         self._faults = FaultLog()
         self._resources = AsyncExitStack()
+        self.slices = Slices(clock)
         self.kubelets: SharedReads[str, NodeRead] = SharedReads(
             self._read_kubelet, clock, max_age_s=ages.kubelet_s, keep_at_most=_KEPT_SUMMARIES
         )
@@ -95,6 +99,11 @@ class Sources:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._resources.aclose()
+
+    def begin_kubelet(self, node: str, pods: Iterable[Pod], *, deadline_s: float) -> Pending[NodeRead]:
+        """The node's summary, being read; a kept one that is older than one of these pods does not count."""
+        self.kubelets.forget_if(node, lambda kept: any(kept.predates(pod, self._clock) for pod in pods))
+        return self.kubelets.begin(node, deadline_s=deadline_s)
 
     async def _read_kubelet(self, node: str) -> NodeRead:
         return await self._noting(KUBELET, node, self._kubelet_source.read(node), _no_fault)
@@ -153,10 +162,15 @@ def assemble(
     kubelet: PodOutcome,
     metrics_server: PodOutcome | None = None,
     snapshots: Mapping[str, SnapshotRead | FetchError],
+    asked_at_s: float,
 ) -> WorkloadUsage:
-    """The answer for one workload from what its sources said."""
+    """The answer for one workload from what its sources said.
+
+    Args:
+        asked_at_s: When the snapshots were asked for, on the monotonic clock.
+    """
     outcomes: dict[str, SnapshotOutcome] = {
-        manufacturer: failure(read) if isinstance(read, FetchError) else read.reading(clock)
+        manufacturer: failure(read) if isinstance(read, FetchError) else read.reading(clock, asked_at_s)
         for manufacturer, read in snapshots.items()
     }
     source, pod = located.source, located.pod
@@ -174,8 +188,9 @@ def assemble(
             kubelet=kubelet,
             metrics_server=metrics_server,
             device_managers=outcomes,
-            requests=pod.requests,
-            limits=pod.limits,
+            requests=pod.resources.requests,
+            limits=pod.resources.limits,
+            declared_limits=pod.resources.declared_limits,
         ),
     )
 

@@ -21,10 +21,11 @@ from typing import Final
 from aiohttp import web
 
 from devicemanager.demo.cluster.access import Rule
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
 from devicemanager.tls.certificates import Authority
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 
 MANUFACTURER: Final = "simulated-bench"
 DEVICE_MANAGER_NAME: Final = "device-manager.bench"

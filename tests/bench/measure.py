@@ -31,7 +31,7 @@ def cpu_s(pid: int) -> float:
 def pss_mib(*pids: int) -> float:
     """Proportional set size of processes together, in MiB.
 
-    A page that strangers map too counts in part only: other Python programs on the machine make this too small.
+    A page that other processes map too counts in part only: other Python programs make this too small.
     """
     return sum(_rollup(pid, "Pss") for pid in pids) / MIB
 

@@ -32,7 +32,7 @@ def run(options: Options, report: Report) -> None:
     report.section(
         "One sample of eight cards",
         "Processor milliseconds of one sample. *bare* is the least loop over nvidia-ml-py "
-        f"(`tests/bench/rivals/bare_nvml.py`: {CARDS} figures, 6 calls a card, back to back, nothing handled). "
+        "(`tests/bench/rivals/bare_nvml.py`: 9 figures, 7 calls a card, back to back, nothing handled). "
         "*ours* is the real collector process, measured from outside and so with its sleep, its lines and its "
         f"writes; GPM is sampled every {_GPM_PERIOD_S:g} s, all else every {_PERIOD_S:g} s. "
         f"{options.rounds} interleaved rounds.",

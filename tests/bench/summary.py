@@ -56,7 +56,7 @@ def summary_body(pods: int) -> bytes:
         )
         for number in range(pods)
     ]
-    document = figures.stats_summary("node-a", made, _NOW, _NOW)
+    document = figures.stats_summary("node-a", made, _NOW)
     return json.dumps(document, separators=(",", ":")).encode()
 
 

@@ -27,7 +27,11 @@ KINDS: Mapping[str, Mapping[str, tuple[str, bool]]] = {
         "Service": ("services", True),
         "ServiceAccount": ("serviceaccounts", True),
         "Namespace": ("namespaces", False),
+        "ResourceQuota": ("resourcequotas", True),
     },
+    "apiextensions.k8s.io/v1": {"CustomResourceDefinition": ("customresourcedefinitions", False)},
+    "cert-manager.io/v1": {"Certificate": ("certificates", True), "Issuer": ("issuers", True)},
+    "networking.k8s.io/v1": {"NetworkPolicy": ("networkpolicies", True)},
     "apps/v1": {"DaemonSet": ("daemonsets", True), "Deployment": ("deployments", True)},
     "policy/v1": {"PodDisruptionBudget": ("poddisruptionbudgets", True)},
     "apiregistration.k8s.io/v1": {"APIService": ("apiservices", False)},
@@ -106,6 +110,12 @@ class HeldObjects:
             "/version": {"major": "1", "minor": "35", "gitVersion": "v1.35.0"},
             "/api": {"kind": "APIVersions", "versions": ["v1"]},
             "/apis": groups(),
+            # Every cluster has it, and the chart looks for it to tell whether there is one.
+            "/apis/apiregistration.k8s.io/v1/apiservices/v1.": {
+                "kind": "APIService",
+                "apiVersion": "apiregistration.k8s.io/v1",
+                "metadata": {"name": "v1."},
+            },
             "/api/v1": discovery("v1"),
             **{f"/apis/{gv}": discovery(gv) for gv in KINDS if "/" in gv},
         }

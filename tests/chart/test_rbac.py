@@ -13,14 +13,14 @@ import structlog
 
 from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.access import DISCOVERY, MASTERS, Rule, User
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.programs import worker as program
 from devicemanager.settings.loading import load
 from devicemanager.settings.worker import WorkerSettings
 from tests.chart.conftest import NAMESPACE, Document, Render
 from tests.chart.installed import SERVICE_ACCOUNT, Installed, bindings, the
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 
 ACCOUNT = "node-devicemanager-worker"
 USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"

@@ -92,7 +92,7 @@ def test_uninstalling_after_a_failed_take_over_leaves_the_other_backend(
     assert service(cluster) == FOREIGN
 
 
-def test_a_take_over_without_the_flag_of_this_helm_cuts_nobody_off(cluster: ControlPlane, binary: Helm) -> None:
+def test_a_take_over_without_the_flag_of_this_helm_loses_no_request(cluster: ControlPlane, binary: Helm) -> None:
     """helm 4 refuses; helm 3 marks the APIService and leaves it as it was."""
     with contextlib.suppress(CommandError):
         install(cluster, binary, *TAKE_OVER)

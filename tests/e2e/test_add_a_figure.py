@@ -72,8 +72,8 @@ def test_adding_a_figure_touches_the_table_its_collectors_its_page_and_its_tests
     touched = re.findall(r"^\+\+\+ b/(.*)$", PATCH.read_text(encoding="utf-8"), re.MULTILINE)
 
     assert len(touched) <= MOST_FILES
-    rooms = {"devicemanager/model/figures.py", "docs/figures.md", "collectors", "tests"}
-    assert all(path in rooms or path.split("/")[0] in rooms for path in touched)
+    places = {"devicemanager/model/figures.py", "docs/figures.md", "collectors", "tests"}
+    assert all(path in places or path.split("/")[0] in places for path in touched)
 
 
 def test_its_own_tests_and_its_page_are_right(tree: Path) -> None:

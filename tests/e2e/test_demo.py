@@ -158,7 +158,7 @@ def test_kubectl_gets_what_the_demo_says_it_gets(shared_demo: Demo) -> None:
     assert [(row[0], row[4]) for row in rows] == [("chat", "1"), ("train", "2")]
 
 
-def test_kubectl_sees_who_answers(shared_demo: Demo) -> None:
+def test_kubectl_shows_the_registration_and_its_availability(shared_demo: Demo) -> None:
     registered = shared_demo.kubectl("get", "apiservices")
     assert (registered.returncode, registered.stderr) == (0, "")
     assert [re.split(r"\s{2,}", line) for line in registered.stdout.splitlines()] == [
@@ -199,7 +199,7 @@ def test_it_ends_cleanly_when_told(demo: Demo, environment: Mapping[str, str], n
     assert list(Path(environment["TMPDIR"]).iterdir()) == []
 
 
-def test_even_a_demo_that_is_killed_leaves_nobody_behind(demo: Demo, environment: Mapping[str, str]) -> None:
+def test_a_killed_demo_leaves_no_process_behind(demo: Demo, environment: Mapping[str, str]) -> None:
     family = demo.family()
     demo.process.kill()
     demo.process.communicate(timeout=DEADLINE_S)
@@ -244,7 +244,7 @@ def test_a_port_in_use_is_said_at_once(environment: Mapping[str, str]) -> None:
     assert list(Path(environment["TMPDIR"]).iterdir()) == []
 
 
-def test_a_kubeconfig_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_another_programs_kubeconfig_is_left_alone(tmp_path: Path) -> None:
     theirs = tmp_path / "config"
     theirs.write_text("apiVersion: v1\nkind: Config\n")
     done = subprocess.run(

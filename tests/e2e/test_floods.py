@@ -12,9 +12,9 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.serving.descriptors import MOST
 from devicemanager.tls.certificates import Authority
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.device_manager import DeviceManager, Serve, trusting_anyone
 from tests.e2e.test_worker import Worker, started
 from tests.floods import (

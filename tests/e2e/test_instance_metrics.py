@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.demo.fixtures import (
     AURORA,
     DEVICE_MANAGER_NAME,
@@ -23,6 +22,7 @@ from devicemanager.demo.fixtures import (
 )
 from devicemanager.demo.processes import Program
 from devicemanager.tls.certificates import Authority
+from tests.cluster.stand_in import StandInCluster
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
 
@@ -100,22 +100,23 @@ async def test_with_the_workers_pair_the_cards_are_read(kubeconfig: Path, certif
     assert sample["cpuUsageNanoCores"] > 0
 
 
-async def test_whoever_the_device_manager_does_not_believe_is_told_so_and_gets_the_rest(
+async def test_a_client_that_the_device_manager_refuses_is_told_so_and_gets_the_rest(
     kubeconfig: Path, certificates: CertificateStore, tmp_path: Path
 ) -> None:
-    stranger = CertificateStore(tmp_path / "stranger", Authority.create("another authority"))
-    stranger.folder.mkdir()
-    believed = as_client(certificates, "somebody-else")
-    unbelieved = [believed[0], *as_client(stranger, WORKER_CLIENT_NAME)[1:]]
-    impostor = [*as_client(stranger, WORKER_CLIENT_NAME)[:1], *believed[1:]]
+    other = CertificateStore(tmp_path / "other", Authority.create("another authority"))
+    other.folder.mkdir()
+    trusted = as_client(certificates, "somebody-else")
+    untrusted = [trusted[0], *as_client(other, WORKER_CLIENT_NAME)[1:]]
+    impostor = [*as_client(other, WORKER_CLIENT_NAME)[:1], *trusted[1:]]
 
-    for flags, states in (
-        ([], {"unauthorized"}),
-        (believed, {"forbidden"}),
-        (unbelieved, {"unreachable"}),
-        (impostor, {"unreachable"}),
+    for flags, state, reason in (
+        ([], "unauthorized", "permission"),
+        (trusted, "forbidden", "permission"),
+        (untrusted, "unreachable", "not_reported"),
+        (impostor, "unreachable", "not_reported"),
     ):
         sample = await asked(kubeconfig, *flags)
-        assert source(sample)["state"] in states
-        assert "accelerators" not in sample
+        assert source(sample)["state"] == state
+        (card,) = sample["accelerators"]
+        assert set(card["absent"].values()) == {reason}
         assert sample["cpuUsageNanoCores"] > 0

@@ -15,12 +15,13 @@ import yaml
 
 from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.access import Rule
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
 from devicemanager.programs.worker import running
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.certificates import Authority
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 from tests.timing import until
 
 KUBECTL = Path(sysconfig.get_path("scripts")) / "kubectl"
@@ -203,7 +204,7 @@ async def test_may_i(front: Front) -> None:
         assert printed.out.strip() == answer, (token, namespace)
 
 
-async def test_those_who_may_not_get_a_refusal_and_nothing_else(front: Front) -> None:
+async def test_unauthorized_callers_get_a_refusal_and_nothing_else(front: Front) -> None:
     group = front.group
     viewer = await front.kubectl("get", "im", token="viewer")
     assert viewer.code == 0
@@ -250,7 +251,7 @@ async def test_a_source_that_is_down_is_a_warning_and_no_delay(front: Front) -> 
         assert "<unknown>" in printed.out  # metrics.k8s.io knows nothing of disks
         strict = await front.kubectl("get", "im", "web", "--warnings-as-errors")
         assert strict.code == 1
-        front.cluster.metrics_served = False
+        front.cluster.remove_metrics_api()
         down = await front.kubectl("get", "im", "web")
         assert down.err.startswith("Error from server (ServiceUnavailable): ")
         assert asyncio.get_running_loop().time() - began < 9  # kubectl was told nothing of trying again

@@ -13,11 +13,12 @@ import yaml
 from devicemanager.demo.cluster import objects
 from devicemanager.demo.cluster.access import MASTERS, Rule
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_USER, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_USER
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_kubectl import KUBECTL, Front
 from tests.e2e.test_worker import Worker, started
 from tests.e2e.toy.workload import LABEL
-from tests.unit.apiserver.api_server import GROUPS, SERVER_NAME
+from tests.unit.worker.apiserver.api_server import GROUPS, SERVER_NAME
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.demo.fixtures import (
     DEVICE_MANAGER_NAME,
     NAMESPACE,
@@ -25,6 +24,7 @@ from devicemanager.demo.fixtures import (
 from devicemanager.demo.processes import Program
 from devicemanager.model.allocation import Mode
 from devicemanager.tls.certificates import Authority
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.device_manager import DeviceManager, Document, Serve, cards
 
 SCENARIO: Final = """\
@@ -172,8 +172,10 @@ async def accelerator(kubeconfig: Path, certificates: CertificateStore, number: 
         printed, noted = await process.communicate()
         assert process.returncode == 0, noted
         sample = json.loads(printed)["sample"]
-        if "accelerators" in sample:
-            (found,) = sample["accelerators"]
+        (found,) = sample["accelerators"]
+        if any(
+            source["name"].startswith("device-manager/") and "ageSeconds" in source for source in sample["sources"]
+        ):
             assert isinstance(found, dict)
             return found
 
@@ -188,6 +190,7 @@ async def test_an_instance_is_told_of_its_own_partition_and_no_other(
         first, second, third, unknown = [await accelerator(kubeconfig, certificates, number) for number in range(4)]
 
     assert (first["id"], first["memoryMiB"], first["coresUtilizationPercent"]) == ("SIM-0-P0", 19968, 40)
+    assert (first["profile"], second["profile"]) == ("2g.20gb", "1g.10gb")
     assert 0 < first["memoryUsageMiB"] < first["memoryMiB"]
     assert first["temperatureCelsius"] > 0
     assert (second["id"], second["memoryMiB"]) == ("SIM-0-P1", 9856)

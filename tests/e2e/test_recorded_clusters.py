@@ -138,8 +138,9 @@ def test_every_recorded_pod_is_read(path: Path) -> None:
         }
         assert {name for name, state in pod.containers.items() if state is ContainerState.RUNNING} == running
         named = [container.get("resources", {}).get("limits", {}) for container in raw["spec"]["containers"]]
-        assert (pod.limits.cpu_millicores is None) == (not any("cpu" in limits for limits in named))
-        assert (pod.limits.memory_mib is None) == (not any("memory" in limits for limits in named))
+        limits = pod.resources.limits
+        assert (limits.cpu_millicores is None) == (not all("cpu" in each for each in named))
+        assert (limits.memory_mib is None) == (not all("memory" in each for each in named))
 
 
 @pod_lists
@@ -148,8 +149,12 @@ def test_pods_and_their_figures_meet_by_uid(path: Path) -> None:
     (summary_path,) = [found for found in SUMMARIES if found.stem.startswith(prefix)]
     summary = kubelet_summary.decode(summary_path.read_bytes())
     listed = [pods.from_object(raw) for raw in json.loads(path.read_bytes())["items"]]
-    entries = {pod.name: summary.pod(pod.namespace, pod.name, pod.kubelet_uid) for pod in listed}
-    met = {name: entry for name, entry in entries.items() if entry is not None}
+    met = {
+        pod.name: entry
+        for pod in listed
+        for uid in pod.kubelet_uids
+        if (entry := summary.pod(pod.namespace, pod.name, uid)) is not None
+    }
     assert len(met) >= min(len(summary), len(listed)) // 2
     for pod in listed:
         entry = met.get(pod.name)

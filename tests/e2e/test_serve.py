@@ -333,7 +333,7 @@ def test_settings_come_from_the_environment_too(serve: Serve) -> None:
     assert (snapshot["groups"][0]["manufacturer"], snapshot["nodeName"]) == ("simulated-b", "node-2")
 
 
-def test_what_lies_in_the_working_directory_is_not_run(serve: Serve, tmp_path: Path) -> None:
+def test_code_in_the_working_directory_is_not_run(serve: Serve, tmp_path: Path) -> None:
     for name in ("collectors", "devicemanager"):
         planted = tmp_path / "programs" / name
         planted.mkdir()
@@ -424,7 +424,7 @@ def test_snapshot_verifies_unless_told_not_to(serve: Serve) -> None:
     assert done.stdout == ""
 
 
-def test_snapshot_says_that_nobody_answers() -> None:
+def test_snapshot_reports_that_nothing_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
 

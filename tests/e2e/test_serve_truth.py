@@ -104,9 +104,7 @@ def assert_lost(card: Document) -> None:
     assert not set(FIGURES) & card.keys()
 
 
-def test_cards_that_moved_down_and_cannot_say_who_they_are_have_no_other_cards_ids(
-    nvidia: Start, nvml: NvmlStandin
-) -> None:
+def test_unidentified_cards_that_moved_down_get_no_other_cards_ids(nvidia: Start, nvml: NvmlStandin) -> None:
     """F01: the same, and no card at all can say who it is."""
     manager = nvidia(library(0, 1, 2))
     manager.until(healthy(0, 1, 2))
@@ -121,9 +119,7 @@ def test_cards_that_moved_down_and_cannot_say_who_they_are_have_no_other_cards_i
         assert_lost(seen[uuid(board)])
 
 
-def test_a_card_that_moved_down_and_cannot_say_who_it_is_has_no_other_cards_id(
-    nvidia: Start, nvml: NvmlStandin
-) -> None:
+def test_an_unidentified_card_that_moved_down_gets_no_other_cards_id(nvidia: Start, nvml: NvmlStandin) -> None:
     """F01: the library counts one less; the figures at an index are another card's than before."""
     manager = nvidia(library(0, 1, 2))
     manager.until(healthy(0, 1, 2))
@@ -170,8 +166,8 @@ def test_another_card_at_the_index_is_not_the_one_that_was_there(
     child.kill()
     seen = by_id(manager.until(lambda seen: seen["collector"]["restarts"] and len(cards(seen)) == 3))
 
-    stranger = f"pci:{address(2)}" if shown else "index:0"
-    assert seen[stranger]["temperature"] == temperature(2)
+    unidentified = f"pci:{address(2)}" if shown else "index:0"
+    assert seen[unidentified]["temperature"] == temperature(2)
     assert seen[uuid(1)]["temperature"] == temperature(1)
     assert_lost(seen[uuid(0)])
 
@@ -359,7 +355,7 @@ def test_one_card_that_hangs_and_the_rest_unknown_are_no_sample(nvidia: Start, n
     assert [card["unhealthy"] for card in cards(failing)] == [True, False, False]
 
 
-def test_a_card_that_has_no_figure_to_give_and_says_who_it_is_is_a_sample(nvidia: Start) -> None:
+def test_an_identified_card_without_any_figure_makes_a_sample(nvidia: Start) -> None:
     """F05: the other side of the rule; all figures unsupported is what such a card is like."""
     seen = nvidia(Scenario(1).card(0, uuid=uuid(0), pci=f"00000000:{0x1B:02X}:00.0", name="B")).until_state("ok")
 

@@ -6,7 +6,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from devicemanager.demo.cluster.access import Rule
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
 from devicemanager.tls.certificates import Authority
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.device_manager import LATE_SIGNALS
 from tests.timing import until
-from tests.unit.apiserver.api_server import GROUPS, SERVER_NAME, Received, exchange
+from tests.unit.worker.apiserver.api_server import GROUPS, SERVER_NAME, Received, exchange
 
 pytestmark = pytest.mark.asyncio
 
@@ -84,9 +85,20 @@ async def started(
     tree: Path | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker as a process of its own, from another copy of the product where ``tree`` says where that is."""
+    kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", WORKER_TOKEN)
+    environment = {} if tree is None else {"PYTHONPATH": str(tree)}
+    own = [f"--kubeconfig={kubeconfig}", f"--api-group={group}", *flags]
+    async with running(folder, own, program, environment, tree) as worker:
+        yield worker
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, flags: Sequence[str], program: Sequence[str], environment: Mapping[str, str], cwd: Path | None
+) -> AsyncIterator[Worker]:
+    """A worker as a process of its own, with a serving certificate in a folder."""
     authority = Authority.create("serving CA")
     authority.serving([SERVER_NAME]).write(folder)
-    kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", WORKER_TOKEN)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *program,
@@ -94,12 +106,10 @@ async def started(
         "--bind-address=127.0.0.1",
         "--secure-port=0",
         f"--cert-dir={folder}",
-        f"--kubeconfig={kubeconfig}",
-        f"--api-group={group}",
         "--log-format=json",
         *flags,
-        env={"PATH": ""} if tree is None else {"PATH": "", "PYTHONPATH": str(tree)},
-        cwd=tree,
+        env={"PATH": "", **environment},
+        cwd=cwd,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -164,7 +174,7 @@ async def test_told_to_stop_it_turns_unready_serves_on_and_finishes_what_is_unde
 
 
 @pytest.mark.parametrize("group", GROUPS)
-async def test_a_group_that_is_somebody_elses_is_refused_with_both_ways_out(
+async def test_a_group_of_another_service_is_refused_with_both_remedies(
     stand_in_cluster: StandInCluster, tmp_path: Path, group: str
 ) -> None:
     operator = Authority.create("operator")

@@ -1,7 +1,7 @@
 """``devicemanager worker`` as a process whose sources list something twice, or something that is not the pod's."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.responses import json_answer
-from devicemanager.demo.cluster.stand_in import StandInCluster
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import Worker, furnish, path, started
-from tests.unit.apiserver.api_server import GROUPS
+from tests.unit.worker.apiserver.api_server import GROUPS
 
 pytestmark = pytest.mark.asyncio
 
@@ -48,8 +48,8 @@ def summarised(
     """From now on the kubelet's entries are what ``change`` makes of the right ones."""
     right = cluster.kubelets.summary
 
-    def summary(node: str, now: datetime, faults: Sequence[Fault]) -> web.Response:
-        body = right(node, now, faults).body
+    def summary(node: str, now: datetime) -> web.Response:
+        body = right(node, now).body
         assert isinstance(body, bytes)
         document = json.loads(body)
         return json_answer(document | {"pods": change(document["pods"])})

@@ -13,9 +13,9 @@ from aiohttp import web
 
 from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.objects import SYSTEM_NAMESPACE, Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import StandInCluster
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import Worker, started
-from tests.unit.apiserver.api_server import GROUPS
+from tests.unit.worker.apiserver.api_server import GROUPS
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, card, snapshot_document
 
 pytestmark = pytest.mark.asyncio
@@ -141,7 +141,9 @@ async def test_a_snapshot_that_holds_too_much_is_invalid_and_costs_nothing_else(
     assert message.startswith("snapshot: ")
     assert said(attacked, "kubelet")[0] == "ok"
     assert "cpuUsageNanoCores" in attacked
-    assert "accelerators" not in attacked
+    (card,) = attacked["accelerators"]
+    assert (card["id"], "memoryUsageMiB" in card) == (OWN, False)
+    assert set(card["absent"].values()) == {"invalid_data"}
     assert said(other, "device-manager/nvidia")[0] == "ok"
     assert [entry["memoryUsageMiB"] for entry in other["accelerators"]] == [20480]
     # What holds too much is read once for all who ask while a good answer would be kept.

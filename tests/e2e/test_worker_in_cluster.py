@@ -1,18 +1,18 @@
 """The worker as in a pod: its service account and two variables are enough, and a kubeconfig needs a package."""
 
 import asyncio
-import ssl
-import sys
+import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
-from devicemanager.tls.certificates import Authority
-from tests.e2e.test_worker import Worker, furnish, path
-from tests.unit.apiserver.api_server import GROUPS, SERVER_NAME
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
+from tests.cluster.stand_in import StandInCluster
+from tests.e2e.test_worker import Worker, furnish, path, running
+from tests.unit.test_extras import ASKS_A_PLUGIN
+from tests.unit.worker.apiserver.api_server import GROUPS
 
 pytestmark = pytest.mark.asyncio
 
@@ -22,32 +22,9 @@ GROUP = GROUPS[0]
 @asynccontextmanager
 async def started(folder: Path, environment: Mapping[str, str], *flags: str) -> AsyncIterator[Worker]:
     """A worker that cannot import the package ``kubernetes``."""
-    authority = Authority.create("serving CA")
-    authority.serving([SERVER_NAME]).write(folder)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.e2e.in_cluster",
-        str(folder / "account"),
-        "worker",
-        "--bind-address=127.0.0.1",
-        "--secure-port=0",
-        f"--cert-dir={folder}",
-        "--log-format=json",
-        *flags,
-        cwd=Path(__file__).parents[2],
-        env={"PATH": "", **environment},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        ca = authority.pem.certificate
-        yield Worker(process, ssl.create_default_context(cadata=ca.decode()), ca)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
+    program = ("-m", "tests.e2e.in_cluster", str(folder / "account"))
+    async with running(folder, flags, program, environment, Path(__file__).parents[2]) as worker:
+        yield worker
 
 
 def account(cluster: StandInCluster, folder: Path, token: str = WORKER_TOKEN) -> dict[str, str]:
@@ -59,6 +36,27 @@ def account(cluster: StandInCluster, folder: Path, token: str = WORKER_TOKEN) ->
     return {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
 
 
+@asynccontextmanager
+async def forwarder(address: tuple[str, int], url: str) -> AsyncIterator[None]:
+    """Listens at an address and passes each connection on to a server."""
+    host, _, port = url.removeprefix("https://").partition(":")
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while chunk := await reader.read(65_536):
+                writer.write(chunk)
+        writer.close()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ahead = await asyncio.open_connection(host, int(port))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(pump(reader, ahead[1]))
+            tasks.create_task(pump(ahead[0], writer))
+
+    async with await asyncio.start_server(forward, *address):
+        yield
+
+
 async def test_a_service_account_is_enough_without_the_kubernetes_package(
     stand_in_cluster: StandInCluster, tmp_path: Path
 ) -> None:
@@ -68,6 +66,16 @@ async def test_a_service_account_is_enough_without_the_kubernetes_package(
         await worker.ready()
 
         assert (await worker.ask(path(GROUP), "viewer")).status == 200
+
+
+async def test_a_kubeconfig_without_a_plugin_is_enough_without_the_kubernetes_package(
+    stand_in_cluster: StandInCluster, tmp_path: Path
+) -> None:
+    furnish(stand_in_cluster, GROUP)
+    kubeconfig = stand_in_cluster.write_kubeconfig(tmp_path / "kubeconfig", WORKER_TOKEN)
+    async with started(tmp_path, {}, f"--kubeconfig={kubeconfig}") as worker:
+        worker.port = (await worker.logged("server_listening"))["port"]
+        await worker.ready()
 
 
 async def test_a_token_that_the_kubelet_rotated_is_taken_when_the_old_one_is_refused(
@@ -83,9 +91,9 @@ async def test_a_token_that_the_kubelet_rotated_is_taken_when_the_old_one_is_ref
         await worker.ready()
 
 
-async def test_a_kubeconfig_without_the_kubernetes_package_names_the_extra(tmp_path: Path) -> None:
+async def test_a_kubeconfig_with_a_plugin_without_the_kubernetes_package_names_the_extra(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text("apiVersion: v1\n")
+    kubeconfig.write_text(ASKS_A_PLUGIN)
     async with started(tmp_path, {}, f"--kubeconfig={kubeconfig}") as worker:
         out, err = await worker.process.communicate()
 
@@ -103,3 +111,29 @@ async def test_outside_a_cluster_without_a_kubeconfig_it_says_what_is_missing(tm
 
         assert worker.process.returncode == 2
         assert "not in a cluster, and no --kubeconfig" in err.decode()
+
+
+@pytest.mark.parametrize("away", ["refuses", "is silent"])
+async def test_without_an_api_server_the_worker_is_live_and_becomes_ready_when_it_is_back(
+    stand_in_cluster: StandInCluster, tmp_path: Path, away: str
+) -> None:
+    furnish(stand_in_cluster, GROUP)
+    environment = account(stand_in_cluster, tmp_path)
+    own = "--service=gpustack-system/devicemanager-worker"
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        address = deaf.getsockname()
+        if away == "refuses":
+            deaf.close()
+        async with started(tmp_path, {**environment, "KUBERNETES_SERVICE_PORT": str(address[1])}, own) as worker:
+            worker.port = (await worker.logged("server_listening"))["port"]
+
+            assert [line["event"] for line in worker.lines][-2:] == ["api_service_unknown", "server_listening"]
+            for path_ in ("/livez", "/healthz"):
+                assert (await worker.ask(path_)).status == 200
+            unready = await worker.ask("/readyz")
+            assert (unready.status, b"[-]front-proxy failed" in unready.body) == (500, True)
+
+            deaf.close()
+            async with forwarder(address, stand_in_cluster.url):
+                await worker.logged("front_proxy_trust_changed")
+                await worker.ready()

@@ -7,10 +7,11 @@ import pytest
 
 from devicemanager.demo.cluster.access import DISCOVERY, Rule, worker_rules
 from devicemanager.demo.cluster.objects import SYSTEM_NAMESPACE
-from devicemanager.demo.cluster.stand_in import WORKER_USER, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_USER
 from devicemanager.tls.certificates import self_signed
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import furnish, path, started
-from tests.unit.apiserver.api_server import GROUPS
+from tests.unit.worker.apiserver.api_server import GROUPS
 
 pytestmark = pytest.mark.asyncio
 
@@ -20,7 +21,7 @@ DIRECT = "--kubelet-mode=direct"
 @pytest.fixture(autouse=True)
 def furnished(stand_in_cluster: StandInCluster) -> None:
     furnish(stand_in_cluster, GROUPS[0])
-    stand_in_cluster.metrics_served = False
+    stand_in_cluster.remove_metrics_api()
     stand_in_cluster.access.rules[:] = [
         *DISCOVERY,
         *worker_rules(WORKER_USER, SYSTEM_NAMESPACE, direct_kubelets=True),
@@ -51,7 +52,7 @@ async def test_a_kubelet_whose_certificate_the_authority_signed_is_read(
     assert "kubelets_not_verified" not in {line["event"] for line in worker.lines}
 
 
-async def test_a_self_signed_kubelet_is_refused_with_the_reason_until_somebody_said_to_believe_it(
+async def test_a_self_signed_kubelet_is_refused_with_the_reason_unless_verification_is_off(
     stand_in_cluster: StandInCluster, tmp_path: Path
 ) -> None:
     signed = f"--kubelet-certificate-authority={stand_in_cluster.ca_file}"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from devicemanager.model.accelerator import CollectorState, Reason, Sample
-from devicemanager.node.status import BURST
+from devicemanager.model.accelerator import CollectorState, Reason, RestartReason, Sample
+from devicemanager.node.line_allowance import BURST
 from tests.faults.conftest import Supervise
 
 MOMENT = "the collector says that a sample began before its process, or is still to begin"
@@ -36,7 +36,7 @@ async def test_garbage_ends_the_process_and_keeps_the_cards_written(
         assert status.state is CollectorState.FAILED
         assert detail in str(status.detail)
         assert status.consecutive_failures == 2
-        assert status.restarts == 1
+        assert status.restarts == {RestartReason.FAILED: 1}
         for sample in run.store.samples:
             assert answering(sample) == [0, 1, 2]
 
@@ -140,7 +140,7 @@ async def test_a_process_that_crashes_on_every_tick_costs_no_tick_and_no_more_th
 
 
 @pytest.mark.asyncio
-async def test_silence_between_samples(supervise: Supervise) -> None:
+async def test_no_line_between_samples(supervise: Supervise) -> None:
     async with supervise("HangRest", period_s=0.2) as run:
         await run.states("ok", "unresponsive", "ok")
         details = [snapshot.collector.detail for snapshot in run.store.seen]
@@ -148,7 +148,7 @@ async def test_silence_between_samples(supervise: Supervise) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_closed_pipe_ends_a_process_that_lives_on(supervise: Supervise) -> None:
+async def test_a_process_that_goes_on_after_closing_its_pipe_is_ended(supervise: Supervise) -> None:
     async with supervise("ClosePipe") as run:
         await run.states("ok", "crashed", "ok")
         details = [snapshot.collector.detail for snapshot in run.store.seen]
@@ -175,7 +175,7 @@ async def test_standard_error_reaches_neither_the_lines_nor_memory(supervise: Su
 
 
 @pytest.mark.asyncio
-async def test_no_card_where_there_were_some_is_believed_after_three_periods(supervise: Supervise) -> None:
+async def test_no_card_where_there_were_some_counts_after_three_periods(supervise: Supervise) -> None:
     async with supervise("Counting", control="8", period_s=0.4) as run:
         await run.samples(1)
         run.control.write_text("0")
@@ -196,7 +196,7 @@ async def test_no_card_where_there_were_some_is_believed_after_three_periods(sup
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("mode", ["Counting", "CountNone"])
-async def test_no_card_from_the_beginning_is_believed_at_once(supervise: Supervise, mode: str) -> None:
+async def test_no_card_from_the_beginning_counts_at_once(supervise: Supervise, mode: str) -> None:
     async with supervise(mode, control="0") as run:
         await run.states("no_devices")
         assert run.store.snapshot.sample is not None
@@ -217,6 +217,9 @@ async def test_cards_that_are_no_longer_counted_stay_listed_as_lost(supervise: S
         run.control.write_text("8")
         await run.store.until(lambda: answering(run.store.samples[-1]) == list(range(8)))
         assert len(run.store.samples[-1].readings) == 8
+        said = [(event["id"], event["reason"]) for event in run.events("device_unhealthy")]
+        assert said == [("GPU-6", "lost"), ("GPU-7", "lost")]
+        assert [event["id"] for event in run.events("device_healthy")] == ["GPU-6", "GPU-7"]
 
 
 @pytest.mark.asyncio

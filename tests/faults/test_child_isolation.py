@@ -1,11 +1,13 @@
 """One bad card never costs another its figures: real processes that hang or crash on one card, several, or all."""
 
 import os
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from devicemanager.model.accelerator import CollectorState, Reading, Reason, Sample
+from devicemanager.node import supervisor
 from tests.faults.conftest import Supervise
 
 
@@ -53,6 +55,8 @@ async def test_a_card_that_hangs_keeps_its_id_and_comes_back_by_itself(supervise
         await run.store.until(lambda: answering(run.store.samples[-1]) == list(range(8)))
         assert "skip only index:3" in run.starts
         await run.store.until(lambda: bool(run.events("device_recovered")))
+        (unhealthy,), (healthy,) = run.events("device_unhealthy"), run.events("device_healthy")
+        assert (unhealthy["id"], unhealthy["reason"], healthy["id"]) == ("GPU-3", "timeout", "GPU-3")
 
 
 @pytest.mark.asyncio
@@ -72,6 +76,25 @@ async def test_a_bus_that_cannot_be_read_costs_an_address_only(supervise: Superv
         (first,) = await run.samples(1)
         assert card(first, 3).card.id == "index:3"
         assert answering(first) == [0, 1, 2, 4, 5, 6, 7]
+
+
+@pytest.mark.asyncio
+async def test_a_bus_that_hangs_costs_an_address_and_one_thread(
+    supervise: Supervise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_BUS_DEADLINE_S", 0.1)
+    opened, before = threading.Event(), threading.active_count()
+    try:
+        async with supervise("HangCard", bus_addresses=lambda: [str(opened.wait())]) as run:
+            for sample in await run.samples(4):
+                assert card(sample, 3).card.id == "index:3"
+                assert answering(sample) == [0, 1, 2, 4, 5, 6, 7]
+            named = [thread for thread in threading.enumerate() if thread.name == "the PCI bus"]
+            assert len(named) == 1
+            assert named[0].daemon
+    finally:
+        opened.set()
+    assert threading.active_count() <= before + 1
 
 
 @pytest.mark.asyncio

@@ -20,7 +20,7 @@ async def test_simulated_cards_are_read(supervise: Supervise) -> None:
             for reading in sample.readings:
                 assert isinstance(reading.figures["memory_used"], int)
                 assert isinstance(reading.figures["power_usage"], int)
-        assert run.store.snapshot.collector.restarts == 0
+        assert run.store.snapshot.collector.restarts == {}
 
 
 @pytest.mark.asyncio
@@ -54,7 +54,7 @@ async def test_a_library_that_fails_says_so_and_comes_back(supervise: Supervise,
 
 
 @pytest.mark.asyncio
-async def test_another_manufacturers_process_is_not_believed(supervise: Supervise) -> None:
+async def test_a_process_of_another_manufacturer_is_refused(supervise: Supervise) -> None:
     async with supervise("", command=COMMAND, manufacturer="nvidia") as run:
         await run.states("failed")
         assert run.store.snapshot.sample is None

@@ -25,6 +25,7 @@ from tests.tls_peers import (
     on_both_loops,
     parsed,
     refused,
+    running,
     server_identity,
 )
 
@@ -79,7 +80,7 @@ async def serving(
         verified=verified,
         log=logged.log,
     )
-    async with listener.running(0):
+    async with running(listener, 0):
         yield listener
 
 

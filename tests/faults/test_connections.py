@@ -14,7 +14,17 @@ from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Probe, handler
 from tests.timing import until
-from tests.tls_peers import DEADLINE_S, Logged, authority, cas, client, connected, on_both_loops, server_identity
+from tests.tls_peers import (
+    DEADLINE_S,
+    Logged,
+    authority,
+    cas,
+    client,
+    connected,
+    on_both_loops,
+    running,
+    server_identity,
+)
 
 SLOW_PEERS = 1000
 PROBES = 20
@@ -35,7 +45,7 @@ async def serving(logged: Logged, limits: Limits | None = None) -> AsyncIterator
     app = web.Application()
     app.router.add_get("/livez", handler(Probe("livez", [PING], logged.log)))
     identity = server_identity(cas(authority()))
-    async with Listener(app, [("127.0.0.1", 0)], identity, limits=limits, log=logged.log).running(0) as listener:
+    async with running(Listener(app, [("127.0.0.1", 0)], identity, limits=limits, log=logged.log), 0) as listener:
         yield listener
 
 
@@ -171,7 +181,7 @@ async def test_a_huge_head_is_cut_off_early() -> None:
 
 
 @on_both_loops
-async def test_a_body_that_nobody_reads_does_not_hold_its_connection() -> None:
+async def test_an_unread_body_does_not_hold_its_connection() -> None:
     async with serving(Logged()) as listener, connected(listener.addresses[0], client()) as peer:
         peer.writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx")
         assert (await peer.answer()).status == 200

@@ -32,6 +32,7 @@ from tests.tls_peers import (
     on_both_loops,
     refused,
     rsa_pair,
+    running,
     server_identity,
     write_pair,
 )
@@ -69,7 +70,7 @@ class Site:
             PairFiles.in_directory(self.serving), self.client_ca, clock=SystemClock(), log=self.logged.log
         )
         listener = Listener(guarded(), [("127.0.0.1", 0)], identity, log=self.logged.log)
-        async with listener.running(), asyncio.TaskGroup() as tasks:
+        async with running(listener), asyncio.TaskGroup() as tasks:
             following = tasks.create_task(identity.follow(FOLLOW_S))
             yield listener, identity
             following.cancel()
@@ -196,7 +197,7 @@ async def test_the_client_ca_is_replaced_under_load_with_no_failed_request(site:
 
 
 @on_both_loops
-async def test_an_added_ca_closes_nobodys_connection(site: Site) -> None:
+async def test_an_added_ca_closes_no_connection(site: Site) -> None:
     async with (
         site.running() as (listener, identity),
         connected(listener.addresses[0], client(OLD.client("worker"))) as kept,
@@ -231,7 +232,7 @@ async def test_a_removed_ca_closes_the_connections_it_signed_for_and_no_other(si
 async def without_cas() -> AsyncIterator[tuple[Listener, ServerIdentity]]:
     """A server that learns only later whose certificates to ask for, as the worker does."""
     identity = server_identity(None)
-    async with Listener(guarded(), [("127.0.0.1", 0)], identity, log=Logged().log).running() as listener:
+    async with running(Listener(guarded(), [("127.0.0.1", 0)], identity, log=Logged().log)) as listener:
         yield listener, identity
 
 
@@ -259,14 +260,14 @@ async def test_a_new_connection_from_before_the_first_ca_gets_one_answer_and_no_
     async with (
         without_cas() as (listener, identity),
         connected(listener.addresses[0], None) as shaking,
-        connected(listener.addresses[0], worker) as silent,
+        connected(listener.addresses[0], worker) as idle,
     ):
         await until(
             lambda: len(listener.connections) == 2
         )  # accepted with the context that asks for no certificate
         identity.trust(cas(OLD))
         await shaking.writer.start_tls(worker, server_hostname=SERVER_NAMES[0])
-        for new_peer in (shaking, silent):
+        for new_peer in (shaking, idle):
             assert (await new_peer.get()).status == 401
             assert await new_peer.closed() == b""
 
@@ -298,7 +299,7 @@ async def test_a_handshake_begun_before_the_ca_was_dropped_does_not_get_in(site:
 
 
 @on_both_loops
-async def test_a_connection_outlives_the_pair_it_was_made_with(site: Site) -> None:
+async def test_a_connection_stays_open_when_its_pair_is_replaced(site: Site) -> None:
     context = client(OLD.client("worker"))
     async with site.running() as (listener, identity), connected(listener.addresses[0], context) as kept:
         await kept.get()

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devicemanager.model.allocation import AllocatedCard, Mode
+from devicemanager.model.allocation import UNITS_PER_CARD, AllocatedCard, Mode
 from devicemanager.wire import allocation_annotation
 from tests.property.json_strategies import anything, bodies, objects
 
@@ -16,7 +16,10 @@ cards = st.fixed_dictionaries(
         "index": st.integers(0, 2**32 - 1),
         "mode": st.sampled_from([mode.value for mode in Mode]),
     },
-    optional={"allocatedPhysicalID": st.sampled_from(["MIG-1", "MIG-2"]), "allocated": st.integers()},
+    optional={
+        "allocatedPhysicalID": st.sampled_from(["MIG-1", "MIG-2"]),
+        "allocated": st.integers(0, UNITS_PER_CARD),
+    },
 )
 groups = st.fixed_dictionaries(
     {
@@ -74,6 +77,7 @@ def test_a_good_annotation_is_read_in_full(document: dict[str, Any]) -> None:
             Mode(card["mode"]),
             container,
             card.get("allocatedPhysicalID") if card["mode"] == Mode.PARTITIONED else None,
+            units=card.get("allocated") or None,
         )
         for container in sorted(document, key=lambda name: name.encode())
         for group in document[container]["devices"]["groups"]

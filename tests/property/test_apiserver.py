@@ -38,7 +38,7 @@ from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, ReviewCache
 from devicemanager.worker.apiserver.selectors import SelectorError, parse_labels, parse_selection
 from devicemanager.worker.apiserver.warning_headers import warning_header
 from tests.timing import FakeClock
-from tests.unit.apiserver.api_server import GROUPS, MadeUpApi, exchange, running_server, usage
+from tests.unit.worker.apiserver.api_server import GROUPS, MadeUpApi, exchange, running_server, usage
 
 TRUST = FrontProxyTrust(
     "pem",

@@ -11,7 +11,8 @@ from devicemanager.model.accelerator import Card, CollectorState, Reading, Reaso
 from devicemanager.model.figures import FIGURES
 from devicemanager.rules import plausibility
 from devicemanager.rules.plausibility import CARDS_LIMIT
-from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read, decode, encode
+from devicemanager.wire.collector_line_decoding import decode
+from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read, encode
 
 words = st.text(st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1, max_size=60)
 reasons = st.sampled_from(Reason)

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.pod_stats import ContainerState, PodStats
-from devicemanager.rules.kubelet import pod_usage
+from devicemanager.rules.kubelet import NodeCapacity, pod_usage
 from devicemanager.wire import kubelet_summary
 from tests.property.json_strategies import anything, bodies, objects
 
 NOW = datetime(2026, 1, 1, 10, 5, tzinfo=UTC)
 
-times = st.sampled_from([None, *(f"2026-01-01T10:0{minute}:00Z" for minute in range(10))])
-integers = st.none() | st.integers(-2, 2**64)
+IMPOSSIBLE = ("0001-01-01T00:00:00Z", "1754-08-30T22:43:41Z", "1970-01-01T00:00:00Z", "2154-01-01T00:00:00Z")
+times = st.sampled_from([None, *(f"2026-01-01T10:0{minute}:00Z" for minute in range(10)), *IMPOSSIBLE])
+integers = st.none() | st.integers(-2, 100) | st.integers(-2, 2**64)
 
 
 def block(*keys: str, values: st.SearchStrategy[Any] = integers) -> st.SearchStrategy[dict[str, Any]]:
@@ -121,7 +122,7 @@ def test_sums_are_those_of_a_naive_reading(document: dict[str, Any]) -> None:
     (entry,) = decode(document).values()
     usage = pod_usage(entry, node_time=NOW, states=dict.fromkeys(by_name, ContainerState.RUNNING))
     parts = [_usable(container.get("rootfs"), minutes=5) for container in by_name.values()]
-    if not parts or None in parts or sum(part or 0 for part in parts) >= 2**63:
+    if not parts or None in parts or sum(part or 0 for part in parts) > 2**50:
         assert isinstance(usage.rootfs_used_bytes, Reason)
     else:
         assert usage.rootfs_used_bytes == sum(part or 0 for part in parts)
@@ -132,11 +133,24 @@ def test_sums_are_those_of_a_naive_reading(document: dict[str, Any]) -> None:
 def _usable(found: dict[str, Any] | None, *, minutes: int) -> int | None:
     value = (found or {}).get("usedBytes")
     time = (found or {}).get("time")
-    if value is None or not 0 <= value < 2**63:
+    if value is None or not 0 <= value <= 2**50 or time is None:
         return None
-    if time is not None and NOW - datetime.fromisoformat(time) > timedelta(minutes=minutes):
-        return None
-    return int(value)
+    return None if NOW - datetime.fromisoformat(time) > timedelta(minutes=minutes) else int(value)
+
+
+@given(pods(), states, st.integers(-20, 20), st.none() | st.integers(0, 100))
+def test_no_figure_is_of_another_time_or_beyond_the_node(
+    document: dict[str, Any], known: dict[str, ContainerState], minutes: int, cores: int | None
+) -> None:
+    """By the kubelet's own clock, whatever its node's block says."""
+    (entry,) = decode(document).values()
+    answered_at, capacity = NOW + timedelta(minutes=minutes), NodeCapacity(cores, cores)
+    usage = pod_usage(entry, node_time=None, answered_at=answered_at, capacity=capacity, states=known)
+    if usage.measured_at is not None:
+        assert timedelta(minutes=-3) <= answered_at - usage.measured_at <= timedelta(minutes=6)
+    for figure in (usage.cpu_nanocores, usage.memory_working_set_bytes):
+        assert isinstance(figure, Reason) or cores is None or figure <= 2 * cores
+    assert usage.is_stale <= (usage.measured_at is None)
 
 
 def _measured(figure: Figure) -> int | None:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devicemanager.model.accelerator import CollectorState, Reason
-from devicemanager.model.allocation import AllocatedCard, Allocation, Mode
+from devicemanager.model.allocation import UNITS_PER_CARD, AllocatedCard, Allocation, Mode
+from devicemanager.model.figures import Figures
 from devicemanager.model.usage import (
     AcceleratorUsage,
     PeerSnapshot,
@@ -48,6 +49,8 @@ manufacturers = st.sampled_from(MANUFACTURERS)
 card_ids = st.sampled_from(CARD_IDS)
 partition_ids = st.sampled_from((None, *PARTITION_IDS))
 ages = st.sampled_from([0.0, 45.0])
+waits = st.sampled_from([0.0, 0.0, 3.0])
+profiles = st.none() | st.sampled_from(["1g.10gb", "3g.40gb"])
 failures = st.builds(SourceFailure, st.sampled_from(list(SourceState)[1:]), st.just("why"))
 allocated_cards = st.builds(
     AllocatedCard,
@@ -57,6 +60,8 @@ allocated_cards = st.builds(
     mode=st.sampled_from([*Mode, *CARVED, *CARVED]),
     container=st.sampled_from(CONTAINERS),
     partition_id=partition_ids,
+    profile=profiles,
+    units=st.none() | st.sampled_from([1, UNITS_PER_CARD // 4, UNITS_PER_CARD]),
 )
 
 
@@ -83,7 +88,8 @@ class Cluster:
         """The snapshot that may answer for a manufacturer's cards."""
         outcome = self.device_managers.get(manufacturer)
         if isinstance(outcome, SnapshotReading) and outcome.snapshot.timestamp is not None:
-            return None if is_stale(outcome.age_s, outcome.snapshot.period_s) else outcome.snapshot
+            asked_s = None if outcome.age_s is None else outcome.age_s - outcome.waited_s
+            return None if is_stale(asked_s, outcome.snapshot.period_s) else outcome.snapshot
         return None
 
 
@@ -96,10 +102,15 @@ def clusters(draw: st.DrawFn) -> Cluster:
     for manufacturer in MANUFACTURERS:
         match draw(st.sampled_from(["fresh"] * 4 + ["stale", "zero", "failed", "not asked"])):
             case "fresh":
-                outcomes[manufacturer] = SnapshotReading(draw(snapshots(numbers, allocated)), draw(ages))
+                waited_s = draw(waits)
+                snapshot = draw(snapshots(numbers, allocated))
+                outcomes[manufacturer] = SnapshotReading(snapshot, draw(ages) + waited_s, waited_s)
             case "stale":
-                age = draw(st.sampled_from([None, 45.1]))
-                outcomes[manufacturer] = SnapshotReading(draw(snapshots(numbers, allocated)), age)
+                age, waited_s = draw(st.sampled_from([None, 45.1])), draw(waits)
+                snapshot = draw(snapshots(numbers, allocated))
+                outcomes[manufacturer] = SnapshotReading(
+                    snapshot, None if age is None else age + waited_s, waited_s
+                )
             case "zero":
                 snapshot = replace(draw(snapshots(numbers, allocated)), timestamp=None)
                 outcomes[manufacturer] = SnapshotReading(snapshot, 0.0)
@@ -183,7 +194,7 @@ def _card(card_id: str, index: int, numbers: Iterator[int]) -> SnapshotCard:
         temperature=temperature,
         power_usage=power,
     )
-    return SnapshotCard(card_id, index, "card", figures, unhealthy=True)
+    return SnapshotCard(card_id, index, "card", figures, unhealthy=True, unhealthy_reason=f"fault of {card_id}")
 
 
 def key_of(card: AllocatedCard) -> tuple[str, str]:
@@ -193,17 +204,48 @@ def key_of(card: AllocatedCard) -> tuple[str, str]:
 
 
 @given(clusters())
-def test_no_card_is_invented_and_none_of_a_fresh_snapshot_is_lost(cluster: Cluster) -> None:
+def test_no_card_is_invented_and_none_is_lost_whatever_its_device_manager_says(cluster: Cluster) -> None:
     found = {(entry.manufacturer, entry.id) for entry in cluster.read().accelerators}
     held = [card for card in cluster.allocation.cards if card.mode is not Mode.VISIBILITY]
-    assert found == {key_of(card) for card in held if cluster.fresh(card.manufacturer) is not None}
+    assert found == {key_of(card) for card in held}
 
 
 @given(clusters())
-def test_nobody_elses_figure_appears(cluster: Cluster) -> None:
+def test_without_a_fresh_snapshot_every_figure_of_a_card_is_absent_for_one_reason(cluster: Cluster) -> None:
+    for entry in cluster.read().accelerators:
+        if cluster.fresh(entry.manufacturer) is None:
+            reasons = {*entry.figures.values, entry.unhealthy, entry.memory_granted_mib}
+            assert len(reasons) == 1
+            assert isinstance(reasons.pop(), Reason)
+            assert entry.unhealthy_reason is None
+
+
+@given(clusters())
+def test_what_was_given_of_a_cards_memory_is_never_more_than_there_is(cluster: Cluster) -> None:
+    for entry in cluster.read().accelerators:
+        total, granted = entry.figures["memory_total"], entry.memory_granted_mib
+        if isinstance(total, Reason) or isinstance(granted, Reason):
+            assert granted == total or entry.mode == Mode.SLICED.label
+        else:
+            assert isinstance(total, int)
+            assert 1 <= granted <= total
+            assert granted == total or entry.mode == Mode.SLICED.label
+
+
+@given(clusters())
+def test_profiles_are_those_of_partitions_that_were_given(cluster: Cluster) -> None:
+    for entry in cluster.read().accelerators:
+        own = [card for card in cluster.allocation.measured if key_of(card) == (entry.manufacturer, entry.id)]
+        assert entry.profile is None or entry.profile in {card.profile for card in own}
+
+
+@given(clusters())
+def test_no_other_pods_figure_appears(cluster: Cluster) -> None:
     for entry in cluster.read().accelerators:
         snapshot = cluster.fresh(entry.manufacturer)
-        assert snapshot is not None
+        if snapshot is None:
+            assert not entry.figures.measured
+            continue
         own = [card for card in cluster.allocation.measured if key_of(card) == (entry.manufacturer, entry.id)]
         allowed = {
             figure for card in own for figure in _figures_of(card, own, snapshot, modes={card.mode for card in own})
@@ -217,6 +259,7 @@ def test_nobody_elses_figure_appears(cluster: Cluster) -> None:
             if card.id in {held.id for held in own} - MADE_UP
         }
         assert isinstance(entry.figures["temperature"], Reason) or entry.figures["temperature"] in board
+        assert entry.unhealthy_reason in {None, *(f"fault of {held.id}" for held in own if held.id not in MADE_UP)}
 
 
 def _figures_of(
@@ -323,7 +366,12 @@ def test_a_failing_device_manager_changes_nothing_but_its_own_cards(cluster: Clu
     before = cluster.read()
     after = replace(cluster, device_managers={**cluster.device_managers, manufacturer: failure}).read()
     assert _pod_figures(after) == _pod_figures(before)
-    assert after.accelerators == _without(before, manufacturer)
+    assert _without(after, manufacturer) == _without(before, manufacturer)
+    for entry in after.accelerators:
+        assert entry.manufacturer != manufacturer or entry.figures == Figures(Reason.TIMEOUT)
+    assert [(e.manufacturer, e.id) for e in after.accelerators] == [
+        (e.manufacturer, e.id) for e in before.accelerators
+    ]
     name = f"device-manager/{manufacturer}"
     assert [s for s in after.sources if s.name != name] == [s for s in before.sources if s.name != name]
     assert [s.state for s in after.sources if s.name == name] == [

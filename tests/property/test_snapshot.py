@@ -120,11 +120,20 @@ def test_any_envelope(document: dict[str, object]) -> None:
         assert 1 <= peer.period_s <= 3600
 
 
+@given(json_values | st.text())
+def test_a_time_is_one_or_the_zero_time_or_no_snapshot(timestamp: object) -> None:
+    peer = parsed(json.dumps({"timestamp": timestamp, "groups": []}).encode())
+    if peer is not None:
+        assert isinstance(timestamp, str)
+        assert (peer.timestamp is None) is timestamp.startswith("0001-")
+
+
 @given(st.lists(st.dictionaries(st.sampled_from(CARD_KEYS), json_values), max_size=4))
 def test_any_cards_beside_a_good_one(others: list[dict[str, object]]) -> None:
     good = {"id": "GPU-good", "memory": 100, "memoryUsage": 50, "temperature": 40}
     cards = [*others, good]
-    peer = parsed(json.dumps({"groups": [{"manufacturer": "nvidia", "accelerators": cards}]}).encode())
+    groups = [{"manufacturer": "nvidia", "accelerators": cards}]
+    peer = parsed(json.dumps({"timestamp": wire.ZERO_TIME, "groups": groups}).encode())
     assert peer is not None
     found = [card for card in peer.cards["nvidia"] if card.id == "GPU-good"]
     assert [card.figures for card in found] == [Figures(memory_total=100, memory_used=50, temperature=40)]
@@ -138,5 +147,5 @@ def test_any_cards_beside_a_good_one(others: list[dict[str, object]]) -> None:
 
 @given(st.dictionaries(st.sampled_from(["schemaVersion", "usages", "devices", "partitions"]), json_values))
 def test_any_slices(slices: dict[str, object]) -> None:
-    peer = parsed(json.dumps({"groups": [], "slices": slices}).encode())
+    peer = parsed(json.dumps({"timestamp": wire.ZERO_TIME, "groups": [], "slices": slices}).encode())
     assert peer is not None

@@ -87,7 +87,7 @@ def test_the_search_finds_every_kind_of_use() -> None:
 
 
 def test_no_other_module_uses_private_attributes_of_a_library() -> None:
-    modules = [path for room in ("devicemanager", "collectors") for path in (ROOT / room).rglob("*.py")]
+    modules = [path for package in ("devicemanager", "collectors") for path in (ROOT / package).rglob("*.py")]
     uses = {str(path.relative_to(ROOT)): private_uses(path.read_text(encoding="utf-8")) for path in modules}
 
     assert len(uses) > 100

@@ -151,7 +151,7 @@ def test_what_is_not_installed_is_named_with_the_way_to_get_it(capsys: pytest.Ca
 
 
 @pytest.mark.usefixtures("programs")
-def test_a_fault_of_ours_is_not_taken_for_a_missing_package() -> None:
+def test_an_import_error_of_our_own_is_not_taken_for_a_missing_package() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"devicemanager\.gone"):
         main(["_is_broken"])
 

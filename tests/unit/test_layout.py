@@ -1,4 +1,4 @@
-"""Unit tests mirror the packages: ``tests/unit/<room>/test_<module>.py`` tests ``<module>`` of that room."""
+"""Unit tests mirror the packages: ``tests/unit/<package>/test_<module>.py`` tests ``<module>`` of that package."""
 
 import configparser
 from pathlib import Path
@@ -8,21 +8,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "tests" / "unit"
 
-ROOMS = {
-    "apiserver": "devicemanager/worker/apiserver",
+PACKAGES = {
     "bench": "tests/bench",
+    "cluster": "tests/cluster",
     "collectors": "collectors",
 }
 """Folders of tests/unit whose modules are elsewhere than in ``devicemanager/<folder>``."""
 
 OTHERS = {
     # One entry a line, sorted: what each of them tests instead of a module.
-    "apiserver/test_golden_documents.py": "tests/unit/apiserver/golden",
     "test_docs.py": "docs/",
     "test_extras.py": "the extras of pyproject.toml",
     "test_imports.py": "what every program imports",
     "test_layout.py": "tests/unit and tox.ini",
     "wire/test_snapshot_page.py": "docs/snapshot.md",
+    "worker/apiserver/test_golden_documents.py": "tests/unit/worker/apiserver/golden",
     "worker/test_library_page.py": "docs/library.md",
 }
 
@@ -32,8 +32,9 @@ TESTS = sorted(str(path.relative_to(UNIT)) for path in UNIT.rglob("test_*.py"))
 def module_of(test: str) -> Path:
     """The module that a test file is named after, without its suffix."""
     path = Path(test)
-    room, *below = path.parent.parts or ("",)
-    return (ROOT / ROOMS.get(room, f"devicemanager/{room}")).joinpath(*below, path.stem.removeprefix("test_"))
+    package, *below = path.parent.parts or ("",)
+    folder = ROOT / PACKAGES.get(package, f"devicemanager/{package}")
+    return folder.joinpath(*below, path.stem.removeprefix("test_"))
 
 
 @pytest.mark.parametrize("test", [test for test in TESTS if test not in OTHERS])

@@ -4,9 +4,11 @@ import asyncio
 import io
 import json
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -193,3 +195,34 @@ def test_the_event_loop_is_heard() -> None:
 
     assert written(stream)[0]["logger"] == "asyncio"
     assert written(stream)[0]["message"] == "something went wrong"
+
+
+def test_a_servers_lines_are_queued_and_written_before_its_end(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w", encoding="ascii") as stream:
+        logs.configure(LogFormat.JSON, LogLevel.INFO, stream, queued=True)
+        structlog.get_logger().info("sample_taken", name="grün")
+        logs.finish()
+        structlog.get_logger().info("too_late")
+
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert json.loads(line)["name"] == "grün"
+    assert logs.lines_dropped() == 0  # of a queue that is finished, nothing is counted any more
+
+
+def test_dropped_lines_are_counted_and_said_once_the_reader_goes_on() -> None:
+    reading, writing = os.pipe()
+    read: list[str] = []
+    with os.fdopen(reading, encoding="utf-8") as there, os.fdopen(writing, "w", encoding="utf-8") as stream:
+        logs.configure(LogFormat.JSON, LogLevel.DEBUG, stream, queued=True)
+        for _ in range(3000):
+            structlog.get_logger().debug("flood", text="x" * 1000)
+        dropped = logs.lines_dropped()
+        assert 0 < dropped < 3000
+        for line in there:
+            read.append(line)
+            if "log_lines_dropped" in line:
+                break
+        logs.finish()
+    said = json.loads(read[-1])
+    assert (said["level"], said["lines"]) == ("warning", dropped)
+    assert len(read) - 1 + dropped == 3000

@@ -10,6 +10,7 @@ from devicemanager.worker.workloads.registry import WORKLOADS
 
 AUTHENTICATED: Final = "system:authenticated"
 MASTERS: Final = "system:masters"
+HEALTH_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 _ANY: Final = "*"
 
 
@@ -121,18 +122,7 @@ DISCOVERY: Final = (
     Rule(
         AUTHENTICATED,
         ("get",),
-        paths=(
-            "/api",
-            "/api/*",
-            "/apis",
-            "/apis/*",
-            "/openapi",
-            "/openapi/*",
-            "/version",
-            "/healthz",
-            "/livez",
-            "/readyz",
-        ),
+        paths=("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", *HEALTH_PATHS),
     ),
     Rule(AUTHENTICATED, ("create",), ("authorization.k8s.io",), ("selfsubjectaccessreviews",)),
 )

@@ -20,6 +20,7 @@ from yarl import URL
 
 from devicemanager.demo.cluster.access import User
 from devicemanager.demo.cluster.discovery import AGGREGATED_TYPE, GroupVersion
+from devicemanager.demo.cluster.objects import VERSION_PRIORITY
 from devicemanager.demo.cluster.selectors import JsonObject
 
 AGGREGATOR_USER: Final = User("system:kube-aggregator", groups=("system:masters",))
@@ -28,7 +29,7 @@ _DISCOVERY_DEADLINE_S: Final = 5.0
 _REQUEST_DEADLINE_S: Final = 60.0
 
 _HOP_BY_HOP: Final = frozenset(
-    {
+    [
         "connection",
         "keep-alive",
         "te",
@@ -37,7 +38,7 @@ _HOP_BY_HOP: Final = frozenset(
         "upgrade",
         "proxy-connection",
         "content-length",
-    }
+    ]
 )
 _UNRESERVED_IN_KEYS: Final = "!#$&'*+-.^_`|~"
 
@@ -50,7 +51,6 @@ class Backend:
         url: Where it listens, without a path.
         trusted: The context that verifies it and presents the front proxy's certificate.
         server_name: The name its certificate must carry (``<service>.<namespace>.svc``).
-        priority: ``versionPriority`` of the APIService.
     """
 
     group: str
@@ -58,7 +58,6 @@ class Backend:
     url: str
     trusted: ssl.SSLContext
     server_name: str
-    priority: int = 15
 
     @property
     def prefix(self) -> str:
@@ -138,34 +137,26 @@ class Aggregator:
         except (aiohttp.ClientError, TimeoutError) as error:
             return False, f"failing or missing response from {backend.url}: {str(error) or type(error).__name__}"
         if not 200 <= answer.status < 300:
-            return (
-                False,
-                f"failing or missing response from {backend.url}: bad status from {backend.url}: {answer.status}",
-            )
+            problem = f"bad status from {backend.url}: {answer.status}"
+            return False, f"failing or missing response from {backend.url}: {problem}"
         return True, "all checks passed"
 
     async def group_version(self, backend: Backend) -> GroupVersion:
         """The resources a backend serves; stale and empty when it does not answer."""
         accepted = {"Accept": ",".join(AGGREGATED_TYPE.format(version=version) for version in ("v2", "v2beta1"))}
         headers = proxied_headers(accepted, AGGREGATOR_USER)
-        resources: list[JsonObject] | None = None
         document = await self._document(backend, "/apis", headers)
         for group in (document or {}).get("items", []):
             for version in group.get("versions", []):
                 if (group["metadata"]["name"], version["version"]) == (backend.group, backend.version):
-                    resources = version["resources"]
-        if resources is None:
-            return GroupVersion(backend.group, backend.version, (), backend.priority, freshness="Stale")
-        return GroupVersion(backend.group, backend.version, resources, backend.priority)
+                    return GroupVersion(backend.group, backend.version, version["resources"], VERSION_PRIORITY)
+        return GroupVersion(backend.group, backend.version, (), VERSION_PRIORITY, freshness="Stale")
 
-    async def openapi(self, path: str) -> dict[str, JsonObject]:
-        """The backends' ``/openapi/v2`` or ``/openapi/v3``, by APIService; those that fail are left out."""
-        found = {}
-        for backend in self.backends.values():
-            headers = proxied_headers({"Accept": "application/json"}, OPENAPI_USER)
-            if (document := await self._document(backend, path, headers)) is not None:
-                found[backend.service_name] = document
-        return found
+    async def openapi(self, path: str) -> list[JsonObject]:
+        """The backends' ``/openapi/v2`` or ``/openapi/v3``; those that fail are left out."""
+        headers = proxied_headers({"Accept": "application/json"}, OPENAPI_USER)
+        found = [await self._document(backend, path, headers) for backend in self.backends.values()]
+        return [document for document in found if document is not None]
 
     async def _document(self, backend: Backend, path: str, headers: CIMultiDict[str]) -> JsonObject | None:
         try:

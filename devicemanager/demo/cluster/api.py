@@ -1,4 +1,4 @@
-"""The stand-in cluster's HTTP API: authentication, authorization, faults, and the answer."""
+"""The stand-in cluster's HTTP API: authentication, authorization and the answer."""
 
 import json
 from collections.abc import Sequence
@@ -7,13 +7,11 @@ from typing import Final
 from aiohttp import web
 
 from devicemanager.demo.cluster import discovery, protobuf
-from devicemanager.demo.cluster.access import Attributes, InvalidTokenError, User, forbidden_message
+from devicemanager.demo.cluster.access import HEALTH_PATHS, Attributes, InvalidTokenError, User, forbidden_message
 from devicemanager.demo.cluster.api_services import API_SERVICES, table, wants_table
 from devicemanager.demo.cluster.discovery import AGGREGATED_TYPE, METRICS, GroupVersion, Resource
-from devicemanager.demo.cluster.faults import Fault, Trouble, deliver
 from devicemanager.demo.cluster.list_watch import list_objects, watch_objects
 from devicemanager.demo.cluster.request_info import RequestInfo, parse_request
-from devicemanager.demo.cluster.request_log import Request
 from devicemanager.demo.cluster.responses import compress, encode, failure, json_answer, not_found, unknown_path
 from devicemanager.demo.cluster.selectors import JsonObject, SelectorError
 from devicemanager.demo.cluster.state import ClusterState
@@ -27,7 +25,6 @@ VERSION: Final = {
     "platform": "stand-in",
 }
 _SERVER: Final = "devicemanager-stand-in-cluster"
-_HEALTH_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 _BODY_LIMIT: Final = 3 * 1024 * 1024
 
 
@@ -52,25 +49,15 @@ class ClusterApi:
         try:
             user = cluster.access.authenticate(request.headers.get("Authorization"))
         except InvalidTokenError:
-            cluster.requests.record(Request(info.verb, info.path, info.target, "", query, asked))
             return failure(401, "Unauthorized")
-        cluster.requests.record(Request(info.verb, info.path, info.target, user.name, query, asked))
         allowed, _ = cluster.access.decide(user, asked)
-        if not allowed and info.path not in _HEALTH_PATHS:
+        if not allowed and info.path not in HEALTH_PATHS:
             details = {"name": info.name, "group": info.group, "kind": info.resource} if info.resource else {}
             return failure(403, forbidden_message(user, asked, info.resource), details)
-        faults = cluster.faults.take(_targets(info))
-        for fault in faults:
-            if fault.trouble is Trouble.ERROR:
-                return failure(fault.status, f"the stand-in cluster was told to answer {fault.status}")
-        answer = await self._right_answer(request, info, user, faults)
-        if isinstance(answer, web.Response):
-            return await deliver(request, compress(request, answer), faults)
-        return answer
+        answer = await self._allowed(request, info, user)
+        return compress(request, answer) if isinstance(answer, web.Response) else answer
 
-    async def _right_answer(
-        self, request: web.Request, info: RequestInfo, user: User, faults: Sequence[Fault]
-    ) -> web.StreamResponse:
+    async def _allowed(self, request: web.Request, info: RequestInfo, user: User) -> web.StreamResponse:
         backend = self._cluster.aggregator.backend_of(info.path)
         if backend is not None:
             return await self._cluster.aggregator.forward(request, backend, user)
@@ -84,9 +71,9 @@ class ClusterApi:
         if info.verb not in {"get", "list", "watch"} or info.verb not in resource.verbs:
             return failure(405, "the server does not allow this method on the requested resource", {})
         if info.subresource:
-            return self._cluster.kubelets.proxied(resource, info, self._cluster.clock.now(), faults)
+            return self._cluster.kubelets.proxied(resource, info, self._cluster.clock.now())
         if resource is METRICS:
-            return self._cluster.kubelets.pod_metrics(info, self._cluster.clock.now(), faults)
+            return self._cluster.kubelets.pod_metrics(info, self._cluster.clock.now())
         return await self._read(request, resource, info)
 
     async def _read(self, request: web.Request, resource: Resource, info: RequestInfo) -> web.StreamResponse:
@@ -167,13 +154,10 @@ class ClusterApi:
                 return self._resource_list(group, version)
             case ["openapi", "v3"]:
                 documents = await self._cluster.aggregator.openapi("/openapi/v3")
-                paths = {
-                    path: entry for document in documents.values() for path, entry in document["paths"].items()
-                }
-                return json_answer({"paths": paths})
+                return json_answer({"paths": {k: v for one in documents for k, v in one["paths"].items()}})
             case ["openapi", "v2"]:
                 documents = await self._cluster.aggregator.openapi("/openapi/v2")
-                return json_answer(next(iter(documents.values()), _EMPTY_OPENAPI))
+                return json_answer(next(iter(documents), _EMPTY_OPENAPI))
             case _:
                 return web.Response(status=404, text="404 page not found\n")
 
@@ -223,12 +207,6 @@ def _discover(request: web.Request, groups: list[GroupVersion], legacy: JsonObje
     if request.headers.get("If-None-Match") == headers["ETag"]:
         return web.Response(status=304, headers=headers)
     return web.Response(body=body, headers=headers)
-
-
-def _targets(info: RequestInfo) -> tuple[str, ...]:
-    if info.target == "nodes/proxy":
-        return (f"kubelet/{info.name}", info.target)
-    return (info.target or info.path,)
 
 
 async def _set_server_header(request: web.Request, response: web.StreamResponse) -> None:

@@ -87,24 +87,17 @@ def pod_figures(pod: JsonObject, at: datetime) -> PodFigures:
     )
 
 
-def stats_summary(node_name: str, pods: Iterable[JsonObject], node_at: datetime, pods_at: datetime) -> JsonObject:
-    """The document behind ``/api/v1/nodes/<node>/proxy/stats/summary``.
-
-    Args:
-        node_name: The node's name.
-        pods: The pods that run there.
-        node_at: The node's own time, in its CPU block.
-        pods_at: The time of every pod's blocks; behind ``node_at`` when the kubelet lags.
-    """
+def stats_summary(node_name: str, pods: Iterable[JsonObject], at: datetime) -> JsonObject:
+    """The document behind ``/api/v1/nodes/<node>/proxy/stats/summary``: a node and the pods that run there."""
     return {
         "node": {
             "nodeName": node_name,
-            "startTime": kubernetes_time(node_at - timedelta(days=30)),
-            "cpu": _cpu(node_at, 2_500_000_000 + int(5e8 * math.sin(node_at.timestamp() / 30)), 10**15),
-            "memory": _memory(node_at, 48 * 1024 * _MIB),
-            "fs": _filesystem(node_at, 210 * 1024 * _MIB),
+            "startTime": kubernetes_time(at - timedelta(days=30)),
+            "cpu": _cpu(at, 2_500_000_000 + int(5e8 * math.sin(at.timestamp() / 30)), 10**15),
+            "memory": _memory(at, 48 * 1024 * _MIB),
+            "fs": _filesystem(at, 210 * 1024 * _MIB),
         },
-        "pods": [_pod_entry(pod, pods_at) for pod in pods],
+        "pods": [_pod_entry(pod, at) for pod in pods],
     }
 
 

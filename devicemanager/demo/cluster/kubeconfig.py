@@ -7,14 +7,7 @@ import yaml
 
 
 def kubeconfig_text(server: str, ca: bytes, token: str, namespace: str) -> str:
-    """A kubeconfig, YAML.
-
-    Args:
-        server: URL of the API server.
-        ca: Trusted to have signed its certificate, PEM.
-        token: The bearer token to show.
-        namespace: Of the only context.
-    """
+    """A kubeconfig with one context, YAML; ``ca`` is trusted to have signed the server's certificate, PEM."""
     name = "stand-in"
     cluster = {"server": server, "certificate-authority-data": b64encode(ca).decode()}
     return yaml.safe_dump(

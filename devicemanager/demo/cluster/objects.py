@@ -18,6 +18,8 @@ ALLOCATION_ANNOTATION: Final = "device.gpustack.ai/accelerator.allocated"
 AUTHENTICATION_CONFIG: Final = "extension-apiserver-authentication"
 WHOLE_CARD_UNITS: Final = 1_600_000
 DEVICE_MANAGER_PORT: Final = 32443
+VERSION_PRIORITY: Final = 15
+_IMAGE: Final = "registry.example/inference:1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,31 +112,25 @@ def namespace(name: str, uid: str, created: datetime) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": name, "uid": uid, "creationTimestamp": kubernetes_time(created)},
+        "metadata": _metadata(name, uid, created),
         "spec": {"finalizers": ["kubernetes"]},
         "status": {"phase": "Active"},
     }
 
 
-def node_addresses(name: str, address: str) -> list[JsonObject]:
-    """The addresses in a Node's status."""
-    return [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}]
-
-
-def node(name: str, uid: str, created: datetime, address: str = "127.0.0.1") -> JsonObject:
+def node(name: str, uid: str, created: datetime) -> JsonObject:
     """A Node that is ready."""
+    labels = {"kubernetes.io/hostname": name, "gpustack.ai/managed": "true"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {
-            "name": name,
-            "uid": uid,
-            "creationTimestamp": kubernetes_time(created),
-            "labels": {"kubernetes.io/hostname": name, "gpustack.ai/managed": "true"},
-        },
+        "metadata": {**_metadata(name, uid, created), "labels": labels},
         "spec": {},
         "status": {
-            "addresses": node_addresses(name, address),
+            "addresses": [
+                {"type": "InternalIP", "address": "127.0.0.1"},
+                {"type": "Hostname", "address": name},
+            ],
             "capacity": {"cpu": "64", "memory": "527949148Ki", "ephemeral-storage": "1843269240Ki"},
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
         },
@@ -147,16 +143,10 @@ def instance(spec: InstanceSpec, uid: str, created: datetime) -> JsonObject:
     return {
         "apiVersion": f"{INSTANCE_GROUP}/v1alpha1",
         "kind": "Instance",
-        "metadata": {
-            "namespace": spec.namespace,
-            "name": spec.name,
-            "uid": uid,
-            "creationTimestamp": kubernetes_time(created),
-            "labels": dict(spec.labels),
-        },
+        "metadata": {**_metadata(spec.name, uid, created, spec.namespace), "labels": dict(spec.labels)},
         "spec": {
             "type": "demo",
-            "image": "registry.example/inference:1",
+            "image": _IMAGE,
             "resources": {
                 "cpu": spec.limits.cpu,
                 "ram": spec.limits.memory,
@@ -172,26 +162,19 @@ def instance_pod(spec: InstanceSpec, instance_uid: str, uid: str, created: datet
     """The pod behind an Instance: same namespace and name, labelled with the Instance's UID."""
     annotation = spec.annotation if spec.annotation is not None else allocation_annotation(spec.grants)
     annotations = {ALLOCATION_ANNOTATION: annotation} if spec.grants or spec.annotation is not None else {}
-    resources = {"limits": spec.limits.document(), "requests": spec.requests.document()}
-    pod = _running_pod(spec.name, spec.namespace, uid, created, spec.node or "", address, spec.containers)
-    pod["metadata"] |= {
+    owner = {"apiVersion": f"{INSTANCE_GROUP}/v1alpha1", "kind": "Instance", "name": spec.name, "uid": instance_uid}
+    metadata = {
+        **_metadata(spec.name, uid, created, spec.namespace),
         "annotations": annotations,
         "labels": {**spec.labels, "app.kubernetes.io/part-of": instance_uid},
-        "ownerReferences": [
-            {
-                "apiVersion": f"{INSTANCE_GROUP}/v1alpha1",
-                "kind": "Instance",
-                "name": spec.name,
-                "uid": instance_uid,
-                "controller": True,
-            }
-        ],
+        "ownerReferences": [{**owner, "controller": True}],
     }
-    pod["spec"]["containers"] = [
-        {"name": name, "image": "registry.example/inference:1", "resources": resources if name == "main" else {}}
+    resources = {"limits": spec.limits.document(), "requests": spec.requests.document()}
+    containers = [
+        {"name": name, "image": _IMAGE, "resources": resources if name == "main" else {}}
         for name in spec.containers
     ]
-    return pod
+    return _running_pod(metadata, spec.node or "", address, containers)
 
 
 def device_manager_pod(
@@ -204,28 +187,24 @@ def device_manager_pod(
     in_namespace: str = SYSTEM_NAMESPACE,
 ) -> JsonObject:
     """A device manager's pod: one for each manufacturer on a node, with its HTTPS port named."""
-    name = f"device-manager-{manufacturer}-{uid[:5]}"
-    pod = _running_pod(name, in_namespace, uid, created, node_name, address, ("device-manager",))
-    pod["metadata"]["labels"] = {
+    labels = {
         "app.kubernetes.io/component": "device-manager",
         "app.kubernetes.io/name": "gpustack-device-manager",
         "app.kubernetes.io/part-of": "gpustack-operator",
         "gpustack.ai/manufacturer": manufacturer,
     }
-    pod["spec"]["containers"] = [
-        {
-            "name": "device-manager",
-            "image": "registry.example/device-manager:1",
-            "ports": [{"name": "https", "containerPort": port, "protocol": "TCP"}],
-            "resources": {},
-        }
-    ]
-    return pod
+    name = f"device-manager-{manufacturer}-{uid[:5]}"
+    container = {
+        "name": "device-manager",
+        "image": "registry.example/device-manager:1",
+        "ports": [{"name": "https", "containerPort": port, "protocol": "TCP"}],
+        "resources": {},
+    }
+    metadata = {**_metadata(name, uid, created, in_namespace), "labels": labels}
+    return _running_pod(metadata, node_name, address, [container])
 
 
-def api_service(
-    group: str, version: str, priority: int, ca: bytes, service: tuple[str, str], created: datetime
-) -> JsonObject:
+def api_service(group: str, version: str, ca: bytes, service: tuple[str, str], created: datetime) -> JsonObject:
     """The APIService of an aggregated API server; ``service`` is its namespace and name."""
     namespace_name, service_name = service
     return {
@@ -236,7 +215,7 @@ def api_service(
             "group": group,
             "version": version,
             "groupPriorityMinimum": 100,
-            "versionPriority": priority,
+            "versionPriority": VERSION_PRIORITY,
             "caBundle": b64encode(ca).decode(),
             "service": {"namespace": namespace_name, "name": service_name, "port": 443},
         },
@@ -262,21 +241,21 @@ def authentication_config(client_ca: bytes, front_proxy_cas: bytes, allowed_name
     }
 
 
+def _metadata(name: str, uid: str, created: datetime, in_namespace: str = "") -> JsonObject:
+    """The metadata of an object; without a namespace, of the cluster's scope."""
+    metadata = {"name": name, "uid": uid, "creationTimestamp": kubernetes_time(created)}
+    return {"namespace": in_namespace, **metadata} if in_namespace else metadata
+
+
 def _running_pod(
-    name: str,
-    in_namespace: str,
-    uid: str,
-    created: datetime,
-    node_name: str,
-    address: str,
-    containers: Sequence[str],
+    metadata: JsonObject, node_name: str, address: str, containers: Sequence[JsonObject]
 ) -> JsonObject:
-    started = kubernetes_time(created)
+    started = metadata["creationTimestamp"]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"namespace": in_namespace, "name": name, "uid": uid, "creationTimestamp": started},
-        "spec": {"nodeName": node_name},
+        "metadata": metadata,
+        "spec": {"nodeName": node_name, "containers": list(containers)},
         "status": {
             "phase": "Running",
             "podIP": address,
@@ -286,7 +265,7 @@ def _running_pod(
             "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": started}],
             "containerStatuses": [
                 {
-                    "name": container,
+                    "name": container["name"],
                     "ready": True,
                     "started": True,
                     "restartCount": 0,

@@ -44,13 +44,7 @@ class RequestInfo:
 
 
 def parse_request(method: str, raw_path: str, query: Mapping[str, str]) -> RequestInfo:
-    """Read a request line.
-
-    Args:
-        method: HTTP method, upper case.
-        raw_path: Percent-encoded path, without the query.
-        query: The query's parameters, the first value of each.
-    """
+    """Read a request: its method in upper case, its percent-encoded path, the first value of each parameter."""
     parts = [unquote(part) for part in raw_path.split("/") if part]
     path = "/" + "/".join(parts)
     match parts:

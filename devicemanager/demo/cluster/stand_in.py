@@ -2,14 +2,11 @@
 
 It runs no containers and schedules nothing, and its kubelets' figures are made up (see ``figures``). ``/version``
 and the ``Server`` header say that it is a stand-in. It answers as kube-apiserver does, because our programs and the
-real kubectl are its clients: in the demo, and in tests, which also switch on faults and count requests.
+real kubectl are its clients: in the demo and in tests.
 
     async with StandInCluster() as cluster:
         cluster.add_node("node-a")
         uids = cluster.add_instance(InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")]))
-        with cluster.faults.on("kubelet/node-a", Fault(Trouble.SLOW, delay_s=2)):
-            ...
-        assert len(cluster.requests.matching("nodes/proxy")) == 1
 """
 
 import ssl
@@ -30,17 +27,17 @@ from devicemanager.demo.cluster.access import MASTERS, Rule, User, worker_rules
 from devicemanager.demo.cluster.aggregator import Backend, front_proxy_context
 from devicemanager.demo.cluster.api import ClusterApi
 from devicemanager.demo.cluster.api_services import API_SERVICES
-from devicemanager.demo.cluster.kubeconfig import kubeconfig_text, write_whole
-from devicemanager.demo.cluster.kubelet_server import KubeletServer
+from devicemanager.demo.cluster.kubeconfig import kubeconfig_text
 from devicemanager.demo.cluster.objects import SYSTEM_NAMESPACE, InstanceSpec
 from devicemanager.demo.cluster.state import ClusterState
-from devicemanager.tls.certificates import Authority, PemPair
+from devicemanager.tls.certificates import Authority
 
 FRONT_PROXY_NAME: Final = "front-proxy-client"
 ADMIN_TOKEN: Final = "demo-admin"  # noqa: S105 - of a stand-in on loopback that holds nothing
 WORKER_TOKEN: Final = "demo-worker"  # noqa: S105 - as above
 WORKER_USER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:worker"
 _INSTANCES: Final = f"instances.{objects.INSTANCE_GROUP}"
+_HOST: Final = "127.0.0.1"
 _HEADER_LIMIT: Final = 65_536
 
 
@@ -57,7 +54,6 @@ class StandInCluster(ClusterState):
 
     Args:
         clock: None for the machine's own.
-        host: Where the API listens.
         port: 0 takes any free one.
         parent: In which a temporary folder for the certificates is made; None for where the system has such.
 
@@ -66,13 +62,10 @@ class StandInCluster(ClusterState):
         front_proxy: Signs the certificate shown to aggregated API servers.
     """
 
-    def __init__(
-        self, clock: Clock | None = None, host: str = "127.0.0.1", port: int = 0, parent: Path | None = None
-    ) -> None:
+    def __init__(self, clock: Clock | None = None, port: int = 0, parent: Path | None = None) -> None:
         super().__init__(clock or SystemClock())
         self.authority = Authority.create("stand-in cluster CA")
         self.front_proxy = Authority.create("stand-in front proxy CA")
-        self._host = host
         self._port = port
         self._folder = tempfile.TemporaryDirectory(prefix="stand-in-cluster-", dir=parent)
         self._runner: web.AppRunner | None = None
@@ -82,11 +75,11 @@ class StandInCluster(ClusterState):
     @property
     def url(self) -> str:
         """Where the API listens; only after the start."""
-        return f"https://{self._host}:{self._port}"
+        return f"https://{_HOST}:{self._port}"
 
     @property
     def folder(self) -> Path:
-        """Holds the cluster's certificates while it lives."""
+        """Holds the cluster's certificates while it runs."""
         return Path(self._folder.name)
 
     @property
@@ -117,12 +110,12 @@ class StandInCluster(ClusterState):
 
     async def _listen(self) -> None:
         self.ca_file.write_bytes(self.authority.pem.certificate)
-        self.authority.serving(["kubernetes.default.svc", "localhost", self._host]).write(self.folder, "serving")
+        self.authority.serving(["kubernetes.default.svc", "localhost", _HOST]).write(self.folder, "serving")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.folder / "serving.crt", self.folder / "serving.key")
         await self.aggregator.start()
         runner = web.AppRunner(
-            ClusterApi(self).application(),
+            self.application(),
             access_log=None,
             handler_cancellation=True,
             shutdown_timeout=0.5,
@@ -131,12 +124,15 @@ class StandInCluster(ClusterState):
         )
         await runner.setup()
         self._runner = runner
-        await web.TCPSite(runner, self._host, self._port, ssl_context=context).start()
+        await web.TCPSite(runner, _HOST, self._port, ssl_context=context).start()
         self._port = runner.addresses[0][1]
+
+    def application(self) -> web.Application:
+        """What answers requests."""
+        return ClusterApi(self).application()
 
     async def stop(self) -> None:
         """End every request, close every connection and remove the folder."""
-        self.faults.clear()
         self.store.drop_watches()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -151,27 +147,22 @@ class StandInCluster(ClusterState):
             self.store.put("namespaces", objects.namespace(name, self.make_uid(), self._created()))
 
     def add_node(self, name: str) -> None:
-        """A Node with a kubelet, which is reached through the API; see also :meth:`kubelet`."""
+        """A Node with a kubelet, which is reached through the API."""
         self.store.put("nodes", objects.node(name, self.make_uid(), self._created()))
-
-    def kubelet(self, node: str, host: str = "127.0.0.1", pair: PemPair | None = None) -> KubeletServer:
-        """A Node's kubelet on a port of its own; use as an asynchronous context manager.
-
-        Args:
-            node: A Node of the cluster.
-            host: IP address to listen on.
-            pair: Its serving certificate; None for one that the cluster's authority signs for the node's name and
-                address, as its signer of kubelets' serving certificates does.
-        """
-        pair = pair or self.authority.serving([node, host])
-        return KubeletServer(self, node, host, pair, self.folder / f"kubelet-{node}")
 
     def add_instance(self, spec: InstanceSpec) -> InstanceUids:
         """An Instance with its running pod; no pod while it has no node."""
         self.add_namespace(spec.namespace)
         uid = self.make_uid()
         self.store.put(_INSTANCES, objects.instance(spec, uid, self._created()))
-        return InstanceUids(uid, self._add_pod(spec, uid) if spec.node else None)
+        return InstanceUids(uid, self.add_pod(spec, uid) if spec.node else None)
+
+    def add_pod(self, spec: InstanceSpec, instance_uid: str) -> str:
+        """An Instance's running pod; returns its UID."""
+        uid = self.make_uid()
+        address = f"10.42.{self._made // 250 % 250}.{self._made % 250 + 1}"
+        self.store.put("pods", objects.instance_pod(spec, instance_uid, uid, self._created(), address))
+        return uid
 
     def add_device_manager(
         self,
@@ -187,11 +178,6 @@ class StandInCluster(ClusterState):
         )
         self.store.put("pods", pod)
         return str(pod["metadata"]["name"])
-
-    def recreate_pod(self, spec: InstanceSpec, instance_uid: str) -> str:
-        """Replace an Instance's pod by a new one of the same name; returns the new UID."""
-        self.store.delete("pods", spec.namespace, spec.name)
-        return self._add_pod(spec, instance_uid)
 
     # Users and rights
 
@@ -209,16 +195,9 @@ class StandInCluster(ClusterState):
         """A kubeconfig for one token, YAML."""
         return kubeconfig_text(self.url, self.authority.pem.certificate, token, namespace)
 
-    def write_kubeconfig(self, path: Path, token: str = ADMIN_TOKEN, namespace: str = "default") -> Path:
-        """Write :meth:`kubeconfig` to a file that only its owner may read."""
-        write_whole(path, self.kubeconfig(token, namespace))
-        return path
-
     # API servers behind this one
 
-    def register(
-        self, group: str, version: str, url: str, ca: bytes, server_name: str, priority: int = 15
-    ) -> Backend:
+    def register(self, group: str, version: str, url: str, ca: bytes, server_name: str) -> Backend:
         """Send ``/apis/<group>/<version>`` to another API server, by a new APIService.
 
         Args:
@@ -228,13 +207,11 @@ class StandInCluster(ClusterState):
         """
         self.front_proxy.client(FRONT_PROXY_NAME).write(self.folder, "front-proxy")
         context = front_proxy_context(ca, self.folder / "front-proxy.crt", self.folder / "front-proxy.key")
-        backend = Backend(group, version, url, context, server_name, priority)
+        backend = Backend(group, version, url, context, server_name)
         self.aggregator.backends[backend.service_name] = backend
         service, _, rest = server_name.partition(".")
-        self.store.put(
-            API_SERVICES,
-            objects.api_service(group, version, priority, ca, (rest.partition(".")[0], service), self._created()),
-        )
+        named = rest.partition(".")[0], service
+        self.store.put(API_SERVICES, objects.api_service(group, version, ca, named, self._created()))
         return backend
 
     def publish_front_proxy(
@@ -257,12 +234,6 @@ class StandInCluster(ClusterState):
         self.add_user(ADMIN_TOKEN, "demo-admin", (MASTERS,))
         self.add_user(WORKER_TOKEN, WORKER_USER, ("system:serviceaccounts",))
         self.grant(*worker_rules(WORKER_USER, SYSTEM_NAMESPACE))
-
-    def _add_pod(self, spec: InstanceSpec, instance_uid: str) -> str:
-        uid = self.make_uid()
-        address = f"10.42.{self._made // 250 % 250}.{self._made % 250 + 1}"
-        self.store.put("pods", objects.instance_pod(spec, instance_uid, uid, self._created(), address))
-        return uid
 
     def _created(self) -> datetime:
         return self.clock.now() - timedelta(hours=1)

@@ -48,13 +48,7 @@ class Attributes:
 
 
 def parse_attributes(method: str, path: str, query: Mapping[str, str]) -> Attributes:
-    """Describe a request.
-
-    Args:
-        method: The HTTP method, upper case.
-        path: The decoded path.
-        query: The first value of each parameter.
-    """
+    """Describe a request by its method in upper case, its decoded path, and the first value of each parameter."""
     parts = path.strip("/").split("/")
     if parts[0] != "apis" or len(parts) < 4:
         return Attributes(verb=method.lower(), path=path)

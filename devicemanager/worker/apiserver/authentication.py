@@ -1,7 +1,8 @@
 """Who sends a request: a user named by the front proxy, the user of a bearer token, or anonymous.
 
-An invalid credential is refused, never taken for anonymous. Identity headers
-on a connection without the front proxy's certificate are no credential at all.
+An invalid credential is refused, never taken for anonymous. Identity headers on a connection without the front
+proxy's certificate are no credential at all. Beside a bearer token, somebody else's certificate says nothing, as in
+every Kubernetes API server.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 import structlog
+from aiohttp import hdrs
 
 from devicemanager.clock import Clock
 from devicemanager.errors import DeviceManagerError, excerpt
@@ -40,6 +42,10 @@ _UNKNOWN: Final = "the token belongs to no user"
 
 class UnauthorizedError(Exception):
     """The request carries a credential that is not valid. The text is for the log, never for the caller."""
+
+
+class _NoFrontProxyError(UnauthorizedError):
+    """The client certificate is not the front proxy's now, which leaves a bearer token its say."""
 
 
 class Authenticator:
@@ -74,7 +80,13 @@ class Authenticator:
             UnauthorizedError: A credential is not valid, or could not be checked.
             OverloadedError: Too many tokens are being checked.
         """
-        user = self._front_proxied(headers, certificate) if certificate else None
+        user = None
+        if certificate:
+            try:
+                user = self._front_proxied(headers, certificate)
+            except _NoFrontProxyError:
+                if not headers.getall(hdrs.AUTHORIZATION, []):
+                    raise
         if user is None:
             user = await self._bearer(headers)
         return ANONYMOUS if user is None else authenticated(user)
@@ -82,12 +94,13 @@ class Authenticator:
     def _front_proxied(self, headers: Headers, certificate: PeerCertificate) -> User | None:
         trust = self._trust()
         if trust is None:
-            raise UnauthorizedError("a client certificate came before the front proxy's CA is known")
+            raise _NoFrontProxyError("a client certificate came before the front proxy's CA is known")
         name = common_name(certificate)
         if name is None or not trust.allows(name):
-            raise UnauthorizedError(f"a client certificate names {excerpt(name or '', 64)!r}, which is not allowed")
+            problem = f"a client certificate names {excerpt(name or '', 64)!r}, which is not allowed"
+            raise _NoFrontProxyError(problem)
         if has_ended(certificate, self._clock.now()):
-            raise UnauthorizedError("the client certificate ended while its connection lived on")
+            raise _NoFrontProxyError("the client certificate ended while its connection lived on")
         try:
             return user_from_headers(headers, trust)
         except IdentityHeaderError as error:
@@ -120,7 +133,7 @@ def bearer_token(headers: Headers) -> str | None:
     Raises:
         UnauthorizedError: The header is repeated, of another scheme, or holds no token.
     """
-    values = headers.getall("Authorization", [])
+    values = headers.getall(hdrs.AUTHORIZATION, [])
     if not values:
         return None
     if len(values) > 1:

@@ -5,6 +5,7 @@ malformed changes nothing: the aggregator that it described still calls.
 """
 
 import json
+import random
 from collections.abc import Callable
 from typing import Final, NoReturn
 
@@ -27,9 +28,12 @@ class FrontProxy:
     Args:
         cluster: Where the ConfigMap is.
         install: Hands the CA bundle to the listener; raises ``ssl.SSLError`` or ValueError for one it cannot use.
+        jitter: Gives random numbers from 0..1, for the pauses between failed reads.
     """
 
-    def __init__(self, cluster: Cluster, install: Callable[[str], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, install: Callable[[str], None], *, jitter: Callable[[], float] = random.random
+    ) -> None:
         self._config_maps: Reflector[FrontProxyTrust | DocumentError] = Reflector(
             cluster,
             CONFIG_MAPS,
@@ -38,6 +42,7 @@ class FrontProxy:
             name="front-proxy",
             recheck_s=RECHECK_S,
             changed=self._take,
+            jitter=jitter,
         )
         self._install = install
         self._log = structlog.get_logger().bind()

@@ -1,20 +1,20 @@
 """Checks that the APIService of our group and version is not registered to another backend.
 
 An APIService names one backend. Where the existing operator serves the same group and version, taking it over would
-cut off everything else that the operator serves there, so that is refused unless a setting allows it.
+cut off everything else that the operator serves there, so that is refused unless a setting allows it. An address
+alone does not tell whose an APIService is: one that was applied over another's points here too. So the chart labels
+its own, and the worker looks for that label.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol
-
-from typing_extensions import override
+from typing import Any, Final, Protocol
 
 from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.worker.workloads.workload import API_VERSION
 
 API_SERVICES: Final = "/apis/apiregistration.k8s.io/v1/apiservices"
+OWNER_LABEL: Final = "devicemanager.gpustack.ai/owner"
 _AUTOMANAGED: Final = "kube-aggregator.kubernetes.io/automanaged"
 _NOT_FOUND: Final = 404
 
@@ -27,32 +27,12 @@ class Getter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A Service, as an APIService names it."""
-
-    namespace: str
-    name: str
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-def parse_service(text: str) -> Service:
-    """``namespace/name``.
-
-    Raises:
-        ValueError: It is not.
-    """
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise ValueError("must look like NAMESPACE/NAME")
-    return Service(namespace, name)
-
-
-async def check_registration(api: Getter, api_group: str, own: Service) -> None:
+async def check_registration(api: Getter, api_group: str, own: str, owner: str | None = None) -> None:
     """Refuse to serve what is registered to another backend.
+
+    Args:
+        own: Our Service, ``namespace/name``, which it must point at.
+        owner: The value of its owner label; None where nobody labels it, and the address must do.
 
     Raises:
         SettingsError: It is; both ways out are named.
@@ -65,12 +45,12 @@ async def check_registration(api: Getter, api_group: str, own: Service) -> None:
         if error.status == _NOT_FOUND:
             return
         raise
-    problem = conflict(body, api_group, own)
+    problem = conflict(body, api_group, own, owner)
     if problem is not None:
         raise SettingsError([problem])
 
 
-def conflict(body: bytes, api_group: str, own: Service) -> str | None:
+def conflict(body: bytes, api_group: str, own: str, owner: str | None = None) -> str | None:
     """Why serving is refused, as one sentence with the remedies; None if it is not. Pure.
 
     Raises:
@@ -87,10 +67,16 @@ def conflict(body: bytes, api_group: str, own: Service) -> str | None:
         raise DocumentError("an APIService is not JSON") from error
     match document:
         case {"spec": {"service": {"namespace": str(namespace), "name": str(service)}}}:
-            found = Service(namespace, service)
-            if found == own:
+            found = f"{namespace}/{service}"
+            if found != own:
+                return f"APIService {name} is registered to service {found}, and not to {own}: {ways_out}"
+            label = _owner(document)
+            if owner is None or label == owner:
                 return None
-            return f"APIService {name} is registered to service {found}, and not to {own}: {ways_out}"
+            return (
+                f"APIService {name} points at {own}, but its label {OWNER_LABEL} is {label!r} and not {owner!r}, "
+                f"so that it is not this release's own: apply the APIService of this release, or {ways_out}"
+            )
         case {"metadata": {"labels": {**labels}}} if labels.get(_AUTOMANAGED):
             return (
                 f"APIService {name} belongs to a custom resource definition, and the cluster would take it back: "
@@ -100,3 +86,12 @@ def conflict(body: bytes, api_group: str, own: Service) -> str | None:
             return f"APIService {name} is served by the API server itself: {ways_out}"
         case _:
             raise DocumentError("the answer is no APIService")
+
+
+def _owner(document: Mapping[str, Any]) -> str | None:
+    match document:
+        case {"metadata": {"labels": {**labels}}}:
+            label = labels.get(OWNER_LABEL)
+            return label if isinstance(label, str) else None
+        case _:
+            return None

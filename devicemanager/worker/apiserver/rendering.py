@@ -1,6 +1,6 @@
 """Renders usages as the bytes of an answer, in the form that was asked for. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -41,48 +41,45 @@ class Renderer:
             case Shape.OBJECT:
                 return encode(self._document(usage))
             case Shape.TABLE:
-                return encode(self._table([usage], form, now, {"resourceVersion": ""}))
+                return self.collection([self.item(usage, form, now)], form, Continuation())
             case Shape.METADATA | Shape.METADATA_LIST:
                 return encode(_partial(usage, form.version))
 
-    def many(self, usages: Sequence[WorkloadUsage], form: Form, now: datetime, continuation: Continuation) -> bytes:
-        """A list, or one page of it."""
+    def item(self, usage: WorkloadUsage, form: Form, now: datetime) -> bytes:
+        """One workload as :meth:`collection` takes it: an item, or a row of a table."""
+        return encode(self._item(usage, form, now)).rstrip()
+
+    def collection(self, items: Iterable[bytes], form: Form, continuation: Continuation) -> bytes:
+        """A list, or one page of it, of items made one by one: a tree of all their values would be too large."""
         metadata: dict[str, object] = {"resourceVersion": ""}
         if continuation.token:
             metadata |= {"continue": continuation.token, "remainingItemCount": continuation.remaining}
+        head, key = self._head(form), b"rows" if form.shape is Shape.TABLE else b"items"
+        begin = encode({**head, "metadata": metadata}).rstrip()[:-1]
+        return b"".join([begin, b',"', key, b'":[', b",".join(items), b"]}\n"])
+
+    def _item(self, usage: WorkloadUsage, form: Form, now: datetime) -> object:
         match form.shape:
             case Shape.OBJECT:
-                return self._list(usages, metadata)
+                return self._document(usage)
             case Shape.TABLE:
-                return encode(self._table(usages, form, now, metadata))
+                return {"cells": self.workload.cells(usage, now), "object": self._row_object(usage, form)}
             case Shape.METADATA | Shape.METADATA_LIST:
-                items = [_partial(usage, form.version) for usage in usages]
-                kind, api_version = Shape.METADATA_LIST.value, f"meta.k8s.io/{form.version}"
-                return encode({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items})
+                return _partial(usage, form.version)
+
+    def _head(self, form: Form) -> dict[str, object]:
+        meta = f"meta.k8s.io/{form.version}"
+        match form.shape:
+            case Shape.OBJECT:
+                api_version = f"{self.api_group}/{API_VERSION}"
+                return {"kind": self.workload.resource.list_kind, "apiVersion": api_version}
+            case Shape.TABLE:
+                return {"kind": "Table", "apiVersion": meta, "columnDefinitions": self._column_definitions()}
+            case Shape.METADATA | Shape.METADATA_LIST:
+                return {"kind": Shape.METADATA_LIST.value, "apiVersion": meta}
 
     def _document(self, usage: WorkloadUsage) -> dict[str, object]:
         return self.workload.document(usage, api_group=self.api_group)
-
-    def _list(self, usages: Sequence[WorkloadUsage], metadata: Mapping[str, object]) -> bytes:
-        """One item after the other, so that a long list is never held as a tree of values."""
-        api_version = f"{self.api_group}/{API_VERSION}"
-        head = {"kind": self.workload.resource.list_kind, "apiVersion": api_version, "metadata": metadata}
-        items = b",".join(encode(self._document(usage)).rstrip() for usage in usages)
-        return encode(head).rstrip()[:-1] + b',"items":[' + items + b"]}\n"
-
-    def _table(
-        self, usages: Sequence[WorkloadUsage], form: Form, now: datetime, metadata: Mapping[str, object]
-    ) -> dict[str, object]:
-        return {
-            "kind": "Table",
-            "apiVersion": f"meta.k8s.io/{form.version}",
-            "metadata": metadata,
-            "columnDefinitions": self._column_definitions(),
-            "rows": [
-                {"cells": self.workload.cells(usage, now), "object": self._row_object(usage, form)}
-                for usage in usages
-            ],
-        }
 
     def _column_definitions(self) -> list[dict[str, object]]:
         return [

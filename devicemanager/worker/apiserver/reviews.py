@@ -3,14 +3,12 @@
 Built and read as plain JSON: two small documents, whose keys are fixed by Kubernetes.
 """
 
-import asyncio
 import json
 from collections.abc import Hashable, Mapping
 from typing import Final, Protocol, TypeVar
 
 from devicemanager.clock import Clock
-from devicemanager.errors import DocumentError, FetchError
-from devicemanager.model.usage import SourceState
+from devicemanager.errors import DocumentError
 from devicemanager.worker.apiserver.attributes import Attributes
 from devicemanager.worker.apiserver.identity import User, ordered_extra
 from devicemanager.worker.single_flight import SingleFlightCache
@@ -20,12 +18,6 @@ ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 DEADLINE_S: Final = 10.0
 """For one question, retries included, as generic API servers have it."""
-
-_ATTEMPTS: Final = 5
-_FIRST_PAUSE_S: Final = 0.5
-_PAUSE_GROWTH: Final = 1.5
-_RETRIED_STATUS: Final = frozenset({429, 500, 504})
-
 
 REMEMBERED_S: Final = 10.0
 """What generic API servers use, for yes and for no."""
@@ -58,31 +50,14 @@ class Poster(Protocol):
 
 
 async def ask(api: Poster, path: str, review: Mapping[str, object]) -> Mapping[str, object]:
-    """Post a review and return its status, trying again where the API server was only busy.
+    """Post a review and return its status.
 
     Raises:
         FetchError: There was no good answer in time.
         DocumentError: The answer is no review.
     """
     body = json.dumps(review, ensure_ascii=True, separators=(",", ":")).encode()
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            return _status(await _post(api, path, body))
-    except TimeoutError as error:
-        raise FetchError(SourceState.TIMEOUT, f"the API server did not answer within {DEADLINE_S:.0f} s") from error
-
-
-async def _post(api: Poster, path: str, body: bytes) -> bytes:
-    pause_s = _FIRST_PAUSE_S
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return await api.post(path, body, deadline_s=DEADLINE_S)
-        except FetchError as error:
-            if error.status not in _RETRIED_STATUS and error.state is not SourceState.UNREACHABLE:
-                raise
-        await asyncio.sleep(pause_s)
-        pause_s *= _PAUSE_GROWTH
-    return await api.post(path, body, deadline_s=DEADLINE_S)
+    return _status(await api.post(path, body, deadline_s=DEADLINE_S))
 
 
 def _status(body: bytes) -> Mapping[str, object]:

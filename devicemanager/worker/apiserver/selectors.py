@@ -5,7 +5,7 @@ Field selectors: ``metadata.name`` and ``metadata.namespace`` with ``=``, ``==``
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -167,29 +167,19 @@ class _Parser:
         if self._take("!"):
             return Requirement(self._key(), Operator.ABSENT)
         key = self._key()
-        parse: Callable[[str], Requirement]
         match self._peek():
             case None | ",":
                 return Requirement(key, Operator.EXISTS)
-            case "=" | "==":
-                parse = self._equal
-            case "!=":
-                parse = self._not_equal
+            case "=" | "==" | "!=" as symbol:
+                self._at += 1
+                operator = Operator.NOT_IN if symbol == "!=" else Operator.IN
+                return Requirement(key, operator, frozenset({self._value()}))
             case "in" | "notin":
-                parse = self._set
+                return self._set(key)
             case "<" | ">":
-                parse = self._bound
+                return self._bound(key)
             case _:
                 raise self._unexpected("in, notin, =, ==, !=, gt, lt")
-        return parse(key)
-
-    def _equal(self, key: str) -> Requirement:
-        self._at += 1
-        return Requirement(key, Operator.IN, frozenset({self._value()}))
-
-    def _not_equal(self, key: str) -> Requirement:
-        self._at += 1
-        return Requirement(key, Operator.NOT_IN, frozenset({self._value()}))
 
     def _bound(self, key: str) -> Requirement:
         operator = Operator(self._next("an operator"))

@@ -120,10 +120,9 @@ def timed_out(attributes: Attributes, message: str) -> StatusError:
     return StatusError(504, "Timeout", text, _details(attributes))
 
 
-def too_many_requests(message: str, retry_after_s: int = 1) -> StatusError:
+def too_many_requests(message: str) -> StatusError:
     """More at once than is served; trying again soon helps."""
-    details = {"retryAfterSeconds": retry_after_s}
-    return StatusError(429, "TooManyRequests", message, details, {"Retry-After": str(retry_after_s)})
+    return StatusError(429, "TooManyRequests", message, {"retryAfterSeconds": 1}, {"Retry-After": "1"})
 
 
 def internal_error(message: str) -> StatusError:

@@ -25,10 +25,11 @@ def bounded(warnings: Iterable[str]) -> list[str]:
 
 
 def of_usage(usage: WorkloadUsage) -> list[str]:
-    """What one answer lacks, source by source."""
+    """What one answer lacks, source by source, and which of its accelerators are unhealthy."""
     if usage.sample is None:
         return []
-    return [_of_source(source) for source in usage.sample.sources if source.state != SourceState.OK]
+    sources = [_of_source(source) for source in usage.sample.sources if source.state != SourceState.OK]
+    return sources + [line for card in usage.sample.accelerators if (line := card.health_warning) is not None]
 
 
 def _of_source(source: SourceReport) -> str:

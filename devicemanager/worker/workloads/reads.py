@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
 
 from devicemanager.clock import Clock
@@ -14,7 +14,7 @@ from devicemanager.wire import pods
 from devicemanager.wire.pods import Pod
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.cluster import Cluster, object_path
-from devicemanager.worker.reflector import Listing, list_objects
+from devicemanager.worker.pages import Lister, Listing
 from devicemanager.worker.single_flight import Pending, SharedReads
 from devicemanager.worker.workloads.workload import Workload
 
@@ -22,6 +22,11 @@ READ_DEADLINE_S: Final = 5.0
 
 _ANY_VERSION: Final = {"resourceVersion": "0"}
 """Answered from the API server's memory: no older than what its own watchers have seen."""
+
+BATCH: Final = 100
+"""Workloads whose pods are asked for in one list: their UIDs make 4 KiB of a URL, which any proxy lets through."""
+
+BATCHES_AT_ONCE: Final = 4
 
 Name: TypeAlias = tuple[str, str]
 """A namespace, and a name in it."""
@@ -39,6 +44,7 @@ class WorkloadReads:
         self.workload = workload
         self._source = workload.resource.source
         self._cluster = cluster
+        self._lister = Lister(cluster, clock)
         self._objects: SharedReads[Name, WorkloadObject] = SharedReads(self._read_object, clock, max_age_s=0)
         self._pods: SharedReads[Name, Sequence[Pod]] = SharedReads(self._read_pods, clock, max_age_s=0)
         self._resources = AsyncExitStack()
@@ -61,36 +67,56 @@ class WorkloadReads:
         """The pods that may be those of the workload of that name, being read."""
         return self._pods.begin(name, deadline_s=deadline_s)
 
-    async def all(
-        self, namespace: str | None, *, deadline_s: float
-    ) -> tuple[Mapping[Name, WorkloadObject], Mapping[Name, Sequence[Pod]]]:
-        """Every workload and the pods that may be theirs, in one namespace or in all for None.
-
-        One object that cannot be read is left out.
+    async def all(self, namespace: str | None, *, deadline_s: float) -> Listing[WorkloadObject]:
+        """Every workload in one namespace, or in all for None. One object that cannot be read is left out.
 
         Raises:
-            FetchError: Either cannot be listed.
+            FetchError: They cannot be listed.
         """
+        return await self._lister.list(self._source.path(namespace), self.workload.parse, deadline_s=deadline_s)
+
+    async def pods_of_many(
+        self, namespace: str | None, sources: Sequence[WorkloadObject], *, deadline_s: float
+    ) -> Mapping[Name, Sequence[Pod] | FetchError]:
+        """The pods that may be these workloads', by workload; nothing for one without a pod.
+
+        What is read grows with the workloads, whatever other pods there are.
+
+        Raises:
+            FetchError: No pod at all can be listed.
+        """
+        turns = asyncio.Semaphore(BATCHES_AT_ONCE)
+
+        async def read(batch: Sequence[WorkloadObject]) -> Mapping[Name, Sequence[Pod] | FetchError]:
+            async with turns:
+                return await self._batch(namespace, batch, deadline_s=deadline_s)
+
         async with asyncio.TaskGroup() as tasks:
-            objects_read = tasks.create_task(
-                attempt(
-                    list_objects(
-                        self._cluster, self._source.path(namespace), self.workload.parse, deadline_s=deadline_s
-                    )
-                )
-            )
-            pods_read = tasks.create_task(
-                attempt(self._list_pods(namespace, self.workload.all_pods, deadline_s=deadline_s))
-            )
-        listed, backing = objects_read.result(), pods_read.result()
-        if isinstance(listed, FetchError):
-            raise listed
-        if isinstance(backing, FetchError):
-            raise backing
-        by_name: dict[Name, list[Pod]] = {}
-        for pod in backing.items:
-            by_name.setdefault((pod.namespace, self.workload.name_of(pod)), []).append(pod)
-        return {(each.namespace, each.name): each for each in listed.items}, by_name
+            reads = [
+                tasks.create_task(read(sources[first : first + BATCH])) for first in range(0, len(sources), BATCH)
+            ]
+        found = {name: pods for each in reads for name, pods in each.result().items()}
+        failures = [pods for pods in found.values() if isinstance(pods, FetchError)]
+        if failures and len(failures) == len(sources):
+            raise failures[0].again()
+        return found
+
+    async def _batch(
+        self, namespace: str | None, sources: Sequence[WorkloadObject], *, deadline_s: float
+    ) -> Mapping[Name, Sequence[Pod] | FetchError]:
+        names = [(source.namespace, source.name) for source in sources]
+        selector = self.workload.pods_of_many(sources)
+        listed = await attempt(self._list_pods(namespace, selector, deadline_s=deadline_s, params=_ANY_VERSION))
+        if not isinstance(listed, FetchError):
+            by_name: dict[Name, list[Pod]] = {}
+            for pod in listed.items:
+                by_name.setdefault((pod.namespace, self.workload.name_of(pod)), []).append(pod)
+            return by_name
+        if listed.state is not SourceState.INVALID:
+            return dict.fromkeys(names, listed)
+        # More bytes than are read at once, or a pod that spoils the whole list: it costs only its own workload.
+        reads = [self.pods(name, deadline_s=deadline_s) for name in names]
+        return {name: await read.outcome() for name, read in zip(names, reads, strict=True)}
 
     async def _read_object(self, name: Name) -> WorkloadObject:
         """One object. That there is none is believed only of a read that no cache answered.
@@ -120,10 +146,18 @@ class WorkloadReads:
             raise
         return (_parsed(body, pods.parse),)
 
-    async def _list_pods(self, namespace: str | None, label_selector: str, *, deadline_s: float) -> Listing[Pod]:
+    async def _list_pods(
+        self,
+        namespace: str | None,
+        label_selector: str,
+        *,
+        deadline_s: float,
+        params: Mapping[str, str] = MappingProxyType({}),
+    ) -> Listing[Pod]:
         within = "" if namespace is None else object_path("/namespaces", namespace)
-        params = {"labelSelector": label_selector} if label_selector else {}
-        return await list_objects(self._cluster, f"/api/v1{within}/pods", pods.parse, params, deadline_s=deadline_s)
+        selected = {"labelSelector": label_selector} if label_selector else {}
+        path = f"/api/v1{within}/pods"
+        return await self._lister.list(path, pods.parse, {**params, **selected}, deadline_s=deadline_s)
 
 
 def _parsed(body: bytes, parse: Callable[[bytes], T]) -> T:

@@ -121,9 +121,8 @@ class Workload(Protocol):
         """Of its table; the first is the name."""
         ...
 
-    @property
-    def all_pods(self) -> str:
-        """Label selector for the pods of all workloads of this kind."""
+    def pods_of_many(self, sources: Sequence[WorkloadObject]) -> str:
+        """Label selector for the pods of these workloads, at most a hundred. Others that it finds cost as much."""
         ...
 
     def parse(self, body: bytes) -> WorkloadObject:

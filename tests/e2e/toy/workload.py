@@ -38,7 +38,6 @@ class ToyWorkload(Workload):
         short_names=("toy",),
     )
     columns = (Column("Name", 0, "Name of the toy."), Column("Cores", 0, "CPU in use, in cores."))
-    all_pods = LABEL
 
     @override
     def parse(self, body: bytes) -> WorkloadObject:
@@ -47,6 +46,10 @@ class ToyWorkload(Workload):
     @override
     def pods_of(self, name: str) -> PodQuery:
         return PodQuery(label_selector=f"{LABEL}={name}")
+
+    @override
+    def pods_of_many(self, sources: Sequence[WorkloadObject]) -> str:
+        return f"{LABEL} in ({','.join(source.name for source in sources)})"
 
     @override
     def name_of(self, pod: Pod) -> str:

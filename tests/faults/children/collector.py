@@ -19,6 +19,8 @@ from pathlib import Path
 
 BAD = 3
 
+LEAKED: list[bytes] = []
+
 
 class Steady:
     """Eight cards, read every period. The modes below change one thing."""
@@ -306,6 +308,75 @@ class LeaveHeir(Steady):
         heir = subprocess.Popen(["sleep", "30"], pass_fds=(self.fd,))
         self.control_file.write_text(str(heir.pid))
         os.abort()
+
+
+class LeakMemory(Steady):
+    """Takes as many MiB with each card as the control file says, and never gives them back."""
+
+    def at_card(self, index: int) -> None:
+        LEAKED.append(bytes(range(256)) * (int(self.control or 0) << 12))
+
+
+class LeakDescriptors(Steady):
+    def at_card(self, index: int) -> None:
+        for _ in range(10):
+            os.dup(self.fd)
+
+
+class Killed(Steady):
+    """Ends itself by the signal that the control file names while it reads a card, the first so many times.
+
+    As from outside: a process cannot see who sent it a signal. The control file: ``SIGKILL 2``.
+    """
+
+    def at_card(self, index: int) -> None:
+        name, _, times = self.control.partition(" ")
+        if index == BAD and int(times or 0) > 0:
+            self.control_file.write_text(f"{name} {int(times) - 1}")
+            os.kill(os.getpid(), signal.Signals[name])
+            hang()
+
+
+class ForkAndCrash(Steady):
+    """Leaves a copy of itself that holds all its descriptors, and crashes as it opens the library."""
+
+    def at_open(self) -> None:
+        pid = os.fork()
+        if pid == 0:
+            hang()
+        self.control_file.write_text(str(pid))
+        os.write(2, b"segmentation fault in libvendor.so\n")
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class Daemonise(Steady):
+    """Starts a helper in a session of its own, which no longer has anything of this process but its environment."""
+
+    def at_open(self) -> None:
+        helper = "import os, sys, time; os.fork() and os._exit(0); sys.stdout.write(str(os.getpid())); "
+        helper += "sys.stdout.flush(); os.close(1); time.sleep(3600)"
+        started = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", helper],
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+        self.control_file.write_text(started.stdout.decode())
+
+
+class DaemoniseAndCrash(Daemonise):
+    def at_rest(self) -> None:
+        os.abort()
+
+
+class Dump(Steady):
+    """Says how large a core it may leave."""
+
+    def at_rest(self) -> None:
+        import resource
+
+        self.control_file.write_text(" ".join(map(str, resource.getrlimit(resource.RLIMIT_CORE))))
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from collectors.device import KEPT_FAILURES, UNSUPPORTED_TICKS
+from collectors.device import HEALTH_S, HEALTH_TICKS, KEPT_FAILURES, UNSUPPORTED_TICKS
 from collectors.query_failures import UNHEALTHY_FAILURES
 from devicemanager.model.accelerator import Reason
 from tests.standins import acme
@@ -11,6 +11,7 @@ from tests.standins.acme import (
     DAMAGED,
     FAILED,
     FORBIDDEN,
+    GONE,
     NAMELESS,
     NO_DRIVER,
     NO_SUCH_FIGURE,
@@ -122,7 +123,7 @@ class TestPreferredCalls:
             (FORBIDDEN, FAILED, "transient_driver_error"),
         ],
     )
-    def test_why_there_is_none_where_neither_answers(
+    def test_the_reason_is_given_where_neither_answers(
         self, machine: Machine, preferred: int, plain: int, reason: str
     ) -> None:
         machine.script.cards[0]["average"] = 77
@@ -214,3 +215,57 @@ class TestQueriesThatFail:
         readings = machine.ticks(UNHEALTHY_FAILURES + 1)
         assert {one[0]["unhealthy"] for one in readings} == {None}
         assert {one[0]["name"] for one in readings} == {None}
+
+
+class TestHealthChecks:
+    def test_they_are_made_in_every_fourth_tick_and_devices_take_turns(self) -> None:
+        machine = Machine(HEALTH_TICKS)
+        for _ in range(HEALTH_TICKS):  # whenever the first check was, from here on the turns are regular
+            machine.tick()
+        machine.library.calls.clear()
+        for _ in range(HEALTH_TICKS):
+            before = len(machine.library.calls)
+            machine.tick()
+            made = [call for call in machine.library.calls[before:] if call[0] == "cracks"]
+            assert len(made) == 1, "one device at a time"
+        assert [machine.times("cracks", index) for index in range(HEALTH_TICKS)] == [1] * HEALTH_TICKS
+
+    def test_what_they_found_is_kept_in_between(self, machine: Machine) -> None:
+        machine.script.cards[0]["cracks"] = 3
+        assert machine.tick()[0]["unhealthy"] == "3 cracks"
+        machine.script.cards[0]["cracks"] = 0
+        said = [readings[0]["unhealthy"] for readings in machine.ticks(HEALTH_TICKS)]
+        assert said == ["3 cracks"] * (said.index(None)) + [None] * (HEALTH_TICKS - said.index(None))
+        assert 0 < said.index(None) < HEALTH_TICKS
+
+    @pytest.mark.parametrize("code", [FAILED, BUSY, NO_DRIVER, DAMAGED, NOBODY_KNOWS])
+    def test_one_that_could_not_be_read_is_made_again_at_the_next_tick(self, machine: Machine, code: int) -> None:
+        machine.script.fail("cracks", 0, code)
+        machine.ticks(3)
+        assert machine.times("cracks", 0) == 3
+        machine.script.fail("cracks", 0, OK)
+        assert machine.tick()[0]["unread"] == {}
+        before = machine.times("cracks", 0)
+        machine.ticks(HEALTH_TICKS)
+        assert machine.times("cracks", 0) == before + 1
+
+    def test_they_are_made_more_often_where_ticks_are_far_apart(self, machine: Machine) -> None:
+        for _ in range(3):
+            machine.tick()
+            machine.now_s += HEALTH_S
+        assert machine.times("cracks", 0) == 3
+
+    def test_they_are_made_at_once_of_another_device(self, machine: Machine) -> None:
+        machine.script.cards[0]["cracks"] = 3
+        machine.ticks(HEALTH_TICKS + 1)
+        machine.script.cards[0].update(uuid="ACME-other", cracks=0)
+        assert machine.tick()[0]["unhealthy"] is None
+
+    def test_none_is_believed_of_a_device_that_was_lost(self, machine: Machine) -> None:
+        machine.script.cards[0]["cracks"] = 3
+        machine.tick()
+        machine.script.fail("draw", 0, GONE)
+        assert machine.tick()[0]["unhealthy"] == "lost: GONE (-6)"
+        machine.script.cards[0]["cracks"] = 0
+        machine.script.codes.clear()
+        assert machine.tick()[0]["unhealthy"] is None

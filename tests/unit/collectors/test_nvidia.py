@@ -231,7 +231,7 @@ class TestMemoryVersions:
         nvml.play(Scenario.healthy(1))
         child.sample_where(lambda sample: sample.readings[0]["memoryUsed"] == newer)
 
-    def test_why_there_is_none_where_neither_answers(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+    def test_the_reason_is_given_where_neither_answers(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         scenario = Scenario.healthy(1).call("nvmlDeviceGetMemoryInfo_v2", 0, code=4)
         nvml.play(scenario.call("nvmlDeviceGetMemoryInfo", 0, code=13))
         assert nvidia("--once").sample().readings[0]["memory"] == "permission"
@@ -302,7 +302,7 @@ class TestCompute:
         readings = [child.sample().readings[0] for _ in range(2)]
         assert [(reading["cores"], reading["unhealthy"]) for reading in readings] == [(37, None)] * 2
 
-    def test_why_there_is_none_where_neither_answers(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+    def test_the_reason_is_given_where_neither_answers(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1).card(0, gpm=1, gpu=None).call("nvmlGpmSampleGet", 0, code=4))
         assert nvidia("--once").sample().readings[0]["cores"] == "permission"
 
@@ -330,7 +330,7 @@ class TestCompute:
             "clockReductionReasons": [],
         }
 
-    def test_a_pending_change_of_mode_is_none_yet(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+    def test_a_pending_change_of_mode_has_no_effect_yet(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1).card(0, gpu=None, mig=0, mig_pending=1))
         assert nvidia("--once").sample().readings[0]["cores"] == "unsupported"
 

@@ -1,6 +1,10 @@
 """Finding accelerators on the PCI bus, on invented trees of /sys."""
 
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,7 +143,7 @@ def test_a_device_that_vanishes_or_is_garbage_costs_only_itself(bus: Bus) -> Non
 
 
 @pytest.mark.parametrize("manufacturer", ["simulated", "nobody"])
-def test_who_is_not_on_the_bus_has_no_addresses(bus: Bus, manufacturer: str) -> None:
+def test_a_manufacturer_not_on_the_bus_has_no_addresses(bus: Bus, manufacturer: str) -> None:
     bus.add("0000:3b:00.0", "10de", "030200")
     assert pci.addresses(pci.scan(bus.root), manufacturer) == ()
 
@@ -159,3 +163,39 @@ def test_who_is_not_on_the_bus_has_no_addresses(bus: Bus, manufacturer: str) -> 
 )
 def test_addresses_as_others_write_them(written: str, expected: str | None) -> None:
     assert normalise(written) == expected
+
+
+@pytest.mark.parametrize("file", ["vendor", "class", "device", "driver", "physfn"])
+def test_a_file_that_cannot_be_read_costs_one_function_at_most(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """The kernel answers EIO for a device that is falling off the bus."""
+    bus.add("0000:3b:00.0", "10de", "030200")
+    bus.add("0000:3c:00.0", "10de", "030200", driver="nvidia", virtual=file == "physfn")
+
+    def failing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *arguments: Any, **options: Any) -> Any:
+            if str(path).endswith(f"0000:3c:00.0/{file}"):
+                raise OSError(errno.EIO, "Input/output error")
+            return real(path, *arguments, **options)
+
+        return call
+
+    for name in ("lstat", "stat", "readlink"):
+        monkeypatch.setattr(os, name, failing(getattr(os, name)))
+    monkeypatch.setattr(Path, "read_bytes", failing(Path.read_bytes))
+
+    found = [device.address for device in pci.scan(bus.root)]
+
+    assert found == ["0000:3b:00.0"] + ([] if file in ("vendor", "class") else ["0000:3c:00.0"])
+    assert pci.addresses(pci.scan(bus.root), "nvidia") == tuple(found)
+
+
+def test_a_folder_that_cannot_be_listed_is_an_empty_bus(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    bus.add("0000:3b:00.0", "10de", "030200")
+
+    def refuse(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert pci.scan(bus.root) == ()

@@ -111,7 +111,7 @@ class TestSample:
         assert said == [(1000, None)] * 2
         assert lines[-1] == {"end": {"count": 3}}
 
-    def test_driver_codes_from_all_cards_are_believed(self) -> None:
+    def test_driver_codes_from_all_cards_count(self) -> None:
         gone = [CollectorError(CollectorState.DRIVER_NOT_LOADED, f"card {index} says so") for index in range(2)]
         lost = Reading.unreadable(Card(2), Reason.LOST, "lost")
         with pytest.raises(CollectorError, match="card 0 says so"):
@@ -222,7 +222,7 @@ class TestPacing:
 
 
 class TestEnd:
-    def test_it_ends_when_nobody_reads(self) -> None:
+    def test_it_ends_when_its_pipe_has_no_reader(self) -> None:
         with CollectorChild(("simulated", "--period", "0.01")) as child:
             child.sample()
             child.close_pipe()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.scenario import default_scenario, parse_scenario, read_scenario
+from collectors.scenario import ScenarioError, default_scenario, parse_scenario, read_scenario
 from collectors.scenario_values import SPANS, Load, Scenario, SimulatedCard, Span, Window
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import CollectorState, Reason
@@ -105,25 +105,26 @@ def test_a_library_that_fails_as_a_whole() -> None:
         ('manufacturer = ""', "manufacturer must be text"),
         ("card = 3", "card must be a table"),
         ("cards = 3", "cards must be an array of tables"),
-        ("[card]\ncolour = 'red'", "card 0: colour is unknown"),
+        ("[card]\ncolour = 'red'", "card.colour is unknown"),
         ("[[cards]]\nindex = 2", "cards[0].index is 2, but there are 2 cards"),
-        ("[[cards]]\nid = 'GPU-1'", "card 0: id must begin with SIM-"),
-        ("[card]\nid = 'SIM-1'", "two cards have the same id"),
+        ("[[cards]]\nid = 'GPU-1'", "cards[0].id must begin with SIM-"),
+        ("[card]\nid = 'SIM-1'", "card.id belongs to one card, in [[cards]]"),
+        ("[[cards]]\nid = 'SIM-1'", "two cards have the same id"),
         (
             "[card]\nload = { shape = 'round' }",
-            "card 0: load.shape must be one of constant, sine, square, sawtooth",
+            "card.load.shape must be one of constant, sine, square, sawtooth",
         ),
-        ("[card]\nload = { high = 101 }", "card 0: load.high must be a number of 0..100"),
-        ("[card]\nload = { low = nan }", "card 0: load.low must be a number of 0..100"),
-        ("[card]\nload = { period = 5 }", 'card 0: load.period must be a duration such as "1m30s"'),
-        ("[card]\nload = { period = '0s' }", "card 0: load.period must be above 0"),
-        ("[card]\nabsent = { power = 'because' }", "card 0: absent.power must be one of unsupported"),
-        ("[card]\nabsent = { fan = 'lost' }", "card 0: absent.fan is unknown"),
-        ("[card]\nclock_reduction = { reasons = 'hot' }", "card 0: clock_reduction.reasons must be a list"),
-        ("[card]\nclock_reduction = { reasons = ['a', 'a'] }", "card 0: clock_reduction.reasons must be a list"),
-        ("[card]\nlost = 'yes'", "card 0: lost must be a table"),
-        ("[card]\nlost = { at = '1s' , every = '5s' }", "card 0: lost.every and for belong together"),
-        ("[card]\nlost = { every = '5s', for = '6s' }", "card 0: lost.for must not be longer than every"),
+        ("[card]\nload = { high = 101 }", "card.load.high must be a number of 0..100"),
+        ("[card]\nload = { low = nan }", "card.load.low must be a number of 0..100"),
+        ("[card]\nload = { period = 5 }", 'card.load.period must be a duration such as "1m30s"'),
+        ("[card]\nload = { period = '0s' }", "card.load.period must be above 0"),
+        ("[card]\nabsent = { power = 'because' }", "card.absent.power must be one of unsupported"),
+        ("[card]\nabsent = { fan = 'lost' }", "card.absent.fan is unknown"),
+        ("[card]\nclock_reduction = { reasons = 'hot' }", "card.clock_reduction.reasons must be a list"),
+        ("[card]\nclock_reduction = { reasons = ['a', 'a'] }", "card.clock_reduction.reasons must be a list"),
+        ("[card]\nlost = 'yes'", "card.lost must be true, false, or a table with every, at and for"),
+        ("[card]\nlost = { at = '1s' , every = '5s' }", "card.lost.every and for belong together"),
+        ("[card]\nlost = { every = '5s', for = '6s' }", "card.lost.for must not be longer than every"),
         ("[fail]\nstate = 'ok'", "fail.state must be one of library_missing"),
     ],
 )
@@ -134,16 +135,95 @@ def test_a_mistake_is_named(text: str, expected: str) -> None:
 def test_all_mistakes_are_named_at_once() -> None:
     found = problems("cout = 3\n[card]\ncolour = 'red'\nmemory_mib = 0")
     assert "cout is unknown" in found
-    assert "card 0: colour is unknown" in found
-    assert "card 1: memory_mib must be a whole number" in found
+    assert "card.colour is unknown" in found
+    assert "card.memory_mib must be a whole number" in found
 
 
-@pytest.mark.parametrize("content", [b"count = ", b"\xff\xfe", b"a = " + b"[" * 5000])
-def test_a_file_that_is_no_toml(tmp_path: Path, content: bytes) -> None:
+SEVEN = """
+cout = 3
+[card]
+colour = "red"
+lost = "yes"
+load = { shape = "sinus" }
+temprature_celsius = { idle = 30, full = 80 }
+[[cards]]
+index = 9
+id = "GPU-1"
+"""
+
+
+def test_each_mistake_is_named_once_with_what_was_meant() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        parsed(SEVEN)
+    assert sorted(caught.value.problems) == [
+        "card.colour is unknown",
+        "card.load.shape must be one of constant, sine, square, sawtooth; did you mean sine?",
+        "card.lost must be true, false, or a table with every, at and for",
+        "card.temprature_celsius is unknown; did you mean temperature_celsius?",
+        "cards[0].id must begin with SIM-, so that nobody takes the card for a real one",
+        "cards[0].index is 9, but there are 2 cards",
+        "cout is unknown; did you mean count?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[card]\nid = 'GPU-1'\nindex = 7", ["card.id belongs to one card", "card.index belongs to one card"]),
+        ("[[cards]]\nindex = 'two'", ["cards[0].index must be a whole number of 0..1023"]),
+        (
+            "[card]\nhang = 3\n[[cards]]\nhang = 4",
+            ["card.hang must be true, false", "cards[0].hang must be true, false"],
+        ),
+        ("[card]\nhang = 3\n[[cards]]\nhang = true", ["card.hang must be true, false"]),
+        ("count = 1\n[card]\nhang = 3\n[[cards]]\nhang = true", []),
+        ("count = 1024\n[card]\nmemory = 3", ["card.memory is unknown; did you mean memory_mib?"]),
+        ("[cards]\nindex = 1", ["cards must be an array of tables, [[cards]] for each"]),
+        ("[[card]]\nhang = true", ["card must be a table"]),
+        (
+            "[card]\npartitions = [{ memry_mib = 5 }]",
+            ["card.partitions[0].memry_mib is unknown; did"],
+        ),
+        ("[card]\nlost = { evry = '5s' }", ["card.lost.evry is unknown; did you mean every?"]),
+        ("[fail]\nstate = 'driver_not_laoded'", ["fail.state must be one of "]),
+        ("[card]\nabsent = { power = 'permision' }", ["card.absent.power must be one of "]),
+    ],
+)
+def test_a_mistake_is_named_as_often_as_it_was_made(text: str, expected: list[str]) -> None:
+    found: tuple[str, ...] = ()
+    try:
+        parsed(text)
+    except ScenarioError as error:
+        found = error.problems
+    assert len(found) == len(expected)
+    assert all(one.startswith(wanted) for one, wanted in zip(sorted(found), expected, strict=True))
+    assert "state must be" not in str(found) or found[0].endswith("did you mean driver_not_loaded?")
+    assert "power must be" not in str(found) or found[0].endswith("did you mean permission?")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"count = ", "is no TOML: Invalid value (at end of document)"),
+        (b"count = 1\ncount = 2\n", "is no TOML: Cannot overwrite a value (at line 2, column 10)"),
+        (b"\xff\xfe", "is no text in UTF-8"),
+        (b"a = " + b"[" * 5000, "is nested too deep"),
+    ],
+)
+def test_a_file_that_is_no_toml_is_said_to_be_none_in_plain_words(
+    tmp_path: Path, content: bytes, expected: str
+) -> None:
     path = tmp_path / "cards.toml"
     path.write_bytes(content)
-    with pytest.raises(CollectorError, match=r"scenario .*cards\.toml"):
+    with pytest.raises(CollectorError) as caught:
         read_scenario(path, "simulated")
+    assert caught.value.detail == f"scenario {path}: {expected}"
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CollectorError) as caught:
+        read_scenario(tmp_path / "cards.toml", "simulated")
+    assert caught.value.detail == f"scenario {tmp_path / 'cards.toml'}: cannot be read: No such file or directory"
 
 
 def documented() -> list[str]:
@@ -171,14 +251,14 @@ def test_the_documentation_names_every_key() -> None:
 def test_a_wrong_count_hides_no_other_mistake() -> None:
     found = problems('count = "three"\n[[cards]]\n[[cards]]\n[[cards]]\nmemory_mib = 0\n')
     assert "count must be a whole number" in found
-    assert "card 2: memory_mib must be" in found
+    assert "cards[2].memory_mib must be" in found
     assert "there are" not in found
 
 
 def test_a_card_too_many_is_looked_at_all_the_same() -> None:
     found = problems('count = 1\n[[cards]]\nindex = 4\nload = "high"\n')
     assert "index is 4, but there are 1 cards" in found
-    assert "card 4: load must be a table" in found
+    assert "cards[0].load must be a table" in found
 
 
 def test_partitions_of_a_card() -> None:

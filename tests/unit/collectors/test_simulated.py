@@ -166,7 +166,7 @@ def test_a_scenario_that_becomes_wrong_is_said_to_be(simulation: Simulation) -> 
 
 def test_a_scenario_that_is_missing_is_said_to_be(tmp_path: Path) -> None:
     collector = SimulatedCollector("simulated", str(tmp_path / "nothing.toml"))
-    with pytest.raises(CollectorError, match=r"nothing\.toml: FileNotFoundError"):
+    with pytest.raises(CollectorError, match=r"nothing\.toml: cannot be read: No such file"):
         collector.open()
 
 

@@ -56,7 +56,7 @@ def test_what_a_killed_demo_left_is_removed(left: Path) -> None:
     assert not left.exists()
 
 
-def test_a_demo_that_lives_keeps_its_folder() -> None:
+def test_a_running_demo_keeps_its_folder() -> None:
     with private_folder() as folder:
         (folder / "tls.key").write_text("secret")
         remove_leftovers()
@@ -70,7 +70,7 @@ def test_a_folder_that_others_may_enter_is_left_alone(left: Path, mode: int) -> 
     assert left.exists()
 
 
-def test_a_folder_of_somebody_else_is_left_alone(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_users_folder_is_left_alone(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     somebody = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: somebody)
     remove_leftovers()

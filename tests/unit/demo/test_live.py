@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from devicemanager.demo.live import Frame, View, age_text, cores_text, gib_text, percent
+from devicemanager.demo.live import Frame, View, cores_text, gib_text, percent
 from devicemanager.model.accelerator import CollectorState, Figure, Reason
 from devicemanager.model.usage import (
     AcceleratorUsage,
@@ -73,7 +73,7 @@ def test_eighty_columns() -> None:
         "│ Card          Util                      Memory   Temp  Power  Health         │\n"
         "│ SIM-aurora-0  ━━━━━━━╌╌╌  73 %  59.08 / 80 GiB  61 °C  430 W  ok             │\n"
         "│ Sources kubelet ok 3s · device-manager/simulated-aurora ok 0s                │\n"
-        "╰──────────────────────────────────────────────────────────── sampled 4 s ago ─╯\n"
+        "╰───────────────────────────────────────────────────────────── sampled 3s ago ─╯\n"
     )
 
 
@@ -94,7 +94,7 @@ def test_a_narrow_terminal_has_fewer_columns_and_whole_figures() -> None:
         "│ SIM-aurora-0   73 %  59.08 / 80 GiB  430 W  ok           │\n"
         "│ Sources kubelet ok 3s                                    │\n"
         "│         device-manager/simulated-aurora ok 0s            │\n"
-        "╰──────────────────────────────────────── sampled 4 s ago ─╯\n"
+        "╰───────────────────────────────────────── sampled 3s ago ─╯\n"
     )
 
 
@@ -134,7 +134,7 @@ def test_absent_figures_show_their_reason_and_no_bar() -> None:
     assert "<permission>" in text
 
 
-def test_trouble_is_said_in_words() -> None:
+def test_problems_are_shown_in_words() -> None:
     text = drawn(view(cards=(card(0, unhealthy=True),), sources=(KUBELET, AURORA, BOREALIS)))
     assert "unhealthy" in text
     assert "device-manager/simulated-borealis crashed 99s (ended by SIGSEGV)" in text
@@ -177,7 +177,3 @@ def test_figures_without_a_limit_stand_alone() -> None:
     assert gib_text(Reason.LOST, Reason.LOST) == "<lost>"
     assert gib_text(Reason.NOT_YET, 8192) == "<not_yet> / 8 GiB"
     assert gib_text(512, Reason.NOT_REPORTED) == "0.50 / <not_reported> GiB"
-
-
-def test_an_age_is_never_negative() -> None:
-    assert age_text(NOW + timedelta(seconds=5), NOW) == "0 s"

@@ -176,7 +176,9 @@ def test_the_first_figure_of_a_card_in_a_process_may_take_longer() -> None:
         pytest.param([150.0, 149.9], False, id="before the sample before"),
     ],
 )
-def test_a_sample_can_only_have_begun_in_the_life_of_its_process(began: Sequence[float], fine: bool) -> None:
+def test_a_sample_cannot_have_begun_before_its_process_or_later_than_now(
+    began: Sequence[float], fine: bool
+) -> None:
     """F02: figures are never younger than they are, whatever a process says."""
     samples = [line for moment in began for line in (replace(BEGIN, monotonic_s=moment), End(0))]
     if fine:

@@ -8,21 +8,24 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from devicemanager import __version__
-from devicemanager.model.accelerator import Card, CollectorState, CollectorStatus, Reading, Reason, Sample
+from devicemanager.model.accelerator import (
+    Card,
+    CollectorState,
+    CollectorStatus,
+    Reading,
+    Reason,
+    RestartReason,
+    Sample,
+)
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.wire.snapshot import PARTITION_FIGURES
 from tests import devices
 from tests.timing import FakeClock
 
 ENDS = datetime(2027, 1, 1, tzinfo=UTC)
 CARD = Card(0, "GPU-0", "NVIDIA H100", "0000:01:00.0")
-LABELS = {
-    "manufacturer": "nvidia",
-    "id": "GPU-0",
-    "index": "0",
-    "name": "NVIDIA H100",
-    "pci_bus_id": "0000:01:00.0",
-}
+LABELS = {"manufacturer": "nvidia", "id": "GPU-0"}
 READING = devices.reading(CARD, compute_utilization=75, temperature=41, power_usage=123_456)
 OF_A_CARD = {
     "accelerator_memory_total_bytes": 80 << 30,
@@ -144,13 +147,14 @@ def test_a_ratio_needs_both_its_sides(
     assert "accelerator_memory_used_ratio" not in series(exposition)
 
 
-def test_what_a_card_does_not_say_is_an_empty_label(
+def test_what_a_card_is_has_a_series_of_its_own(
     exposition: Exposition, store: SnapshotStore, clock: FakeClock
 ) -> None:
-    publish(store, clock, replace(READING, card=Card(3, "index:3")))
+    publish(store, clock, READING, replace(READING, card=Card(3, "index:3")))
 
-    ((labels, _),) = series(exposition)["accelerator_unhealthy"]
-    assert labels == {"manufacturer": "nvidia", "id": "index:3", "index": "3", "name": "", "pci_bus_id": ""}
+    known = {"index": "0", "name": "NVIDIA H100", "pci_bus_id": "0000:01:00.0"}
+    unknown = {"manufacturer": "nvidia", "id": "index:3", "index": "3", "name": "", "pci_bus_id": ""}
+    assert series(exposition)["accelerator_info"] == [({**LABELS, **known}, 1.0), (unknown, 1.0)]
 
 
 def test_names_with_quotes_and_newlines_survive(
@@ -158,17 +162,73 @@ def test_names_with_quotes_and_newlines_survive(
 ) -> None:
     publish(store, clock, replace(READING, card=Card(0, "GPU-0", 'a "card"\n\\x')))
 
-    ((labels, _),) = series(exposition)["accelerator_unhealthy"]
+    ((labels, _),) = series(exposition)["accelerator_info"]
     assert labels["name"] == 'a "card"\n\\x'
+
+
+def test_a_device_that_moves_keeps_its_series(
+    exposition: Exposition, store: SnapshotStore, clock: FakeClock
+) -> None:
+    """After a card is lost, the others have other indexes."""
+    publish(store, clock, READING)
+    before = series(exposition)
+    publish(store, clock, replace(READING, card=replace(CARD, index=7)))
+    after = series(exposition)
+
+    assert {name: after[name] for name in OF_A_CARD} == {name: before[name] for name in OF_A_CARD}
+    assert after["accelerator_info"][0][0]["index"] == "7"
+
+
+def test_an_unhealthy_device_says_why_in_a_word(
+    exposition: Exposition, store: SnapshotStore, clock: FakeClock
+) -> None:
+    failing = devices.reading(Card(1, "GPU-1"), "3 uncorrected ECC errors in device memory")
+    lost = Reading.unreadable(Card(2, "GPU-2"), Reason.LOST, "lost: code 15")
+    publish(store, clock, READING, failing, lost)
+
+    causes = [(labels["id"], labels["reason"]) for labels, _ in series(exposition)["accelerator_unhealthy_reason"]]
+    assert causes == [("GPU-1", "health_check"), ("GPU-2", "lost")]
+
+
+def test_partitions_have_metrics_of_their_own(
+    exposition: Exposition, store: SnapshotStore, clock: FakeClock
+) -> None:
+    """Under the same names as cards, a sum over a node would count their memory twice."""
+    one = devices.partition(Card(0, "MIG-1", parent="GPU-0", profile="1g.10gb"), memory_used=5 << 30)
+    hung = Reading.unreadable(Card(0, "MIG-2", parent="GPU-0"), Reason.TIMEOUT, "no answer")
+    publish(store, clock, replace(READING, partitions=(one, hung)), devices.reading(Card(1, "GPU-1")))
+    found = series(exposition)
+
+    first = {"manufacturer": "nvidia", "id": "MIG-1", "parent": "GPU-0"}
+    second = {**first, "id": "MIG-2"}
+    assert found["accelerator_partition_info"] == [
+        ({**first, "profile": "1g.10gb"}, 1.0),
+        ({**second, "profile": ""}, 1.0),
+    ]
+    assert found["accelerator_partition_memory_used_bytes"] == [(first, 5 << 30)]
+    assert found["accelerator_partition_memory_used_ratio"] == [(first, 5 / 80)]
+    assert found["accelerator_partition_unhealthy"] == [(first, 0.0), (second, 1.0)]
+    assert found["accelerator_partition_unhealthy_reason"] == [({**second, "reason": "timeout"}, 1.0)]
+    assert "accelerator_partition_temperature_celsius" not in found  # the board's
+    assert [labels["id"] for labels, _ in found["accelerator_memory_used_bytes"]] == ["GPU-0", "GPU-1"]
+
+
+def test_no_partition_has_no_series(exposition: Exposition, store: SnapshotStore, clock: FakeClock) -> None:
+    publish(store, clock, READING)
+
+    assert b"accelerator_partition" not in exposition.render()
 
 
 def test_the_state_is_counted(exposition: Exposition, store: SnapshotStore, clock: FakeClock) -> None:
     publish(store, clock, READING)
-    store.update(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), consecutive_failures=4, restarts=2))
+    restarts = {RestartReason.UNRESPONSIVE: 2, RestartReason.MEMORY: 1}
+    store.update(CollectorStatus(CollectorState.UNRESPONSIVE, clock.now(), "no answer", 4, restarts))
     found = series(exposition)
 
     assert found["devicemanager_collector_consecutive_failures"][0][1] == 4
-    assert found["devicemanager_collector_restarts_total"][0][1] == 2
+    counted = {labels["reason"]: value for labels, value in found["devicemanager_collector_restarts_total"]}
+    assert {reason: value for reason, value in counted.items() if value} == {"unresponsive": 2, "memory": 1}
+    assert counted.keys() == {reason.value for reason in RestartReason}  # from 0 on, so that rate() sees the first
     assert found["accelerator_memory_used_bytes"]  # the last sample is kept, and its age says how old it is
 
 
@@ -182,7 +242,7 @@ def test_times_of_the_sample(exposition: Exposition, store: SnapshotStore, clock
     assert found["devicemanager_sample_age_seconds"] == [({"manufacturer": "nvidia"}, 2.25)]
 
 
-def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
+def test_the_age_is_current_while_the_rest_is_rendered_once_per_snapshot(
     exposition: Exposition, store: SnapshotStore, clock: FakeClock
 ) -> None:
     publish(store, clock, READING)
@@ -201,13 +261,17 @@ def test_the_age_is_alive_while_the_rest_is_rendered_once_per_snapshot(
 def test_every_metric_is_documented_and_no_other(
     exposition: Exposition, store: SnapshotStore, clock: FakeClock
 ) -> None:
-    publish(store, clock, devices.reading(CARD, clock_reduction_reasons=("sw_power_cap",)))
+    partition = Card(0, "MIG-1", parent="GPU-0")
+    slow = devices.reading(CARD, "a check says so", clock_reduction_reasons=("sw_power_cap",))
+    publish(store, clock, replace(slow, partitions=(replace(devices.partition(partition), unhealthy_reason="so"),)))
     docs = Path(__file__).parents[3] / "docs"
     page = (docs / "metrics.md").read_text(encoding="utf-8")
     section = page.partition("## The device manager")[2].partition("\n## ")[0]
 
     figures = set(re.findall(r"`(accelerator_\w+)`", (docs / "figures.md").read_text(encoding="utf-8")))
-    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) | figures == set(series(exposition))
+    of_partitions = {spec.metric.replace("accelerator", "accelerator_partition") for spec in PARTITION_FIGURES}
+    documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) | figures | of_partitions
+    assert documented == set(series(exposition))
 
 
 def test_the_text_ends_in_a_newline_and_repeats_no_family(

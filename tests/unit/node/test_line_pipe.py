@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from typing_extensions import override
 
+from devicemanager.node import line_pipe
 from devicemanager.node.line_pipe import LinePipe
 from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES
+from tests.timing import until
 from tests.tls_peers import on_both_loops
 
 DEADLINE_S = 5.0
@@ -59,6 +62,51 @@ async def test_a_line_that_came_in_time_is_not_missed_by_a_loop_that_was_held_up
     finally:
         pipe.close()
         os.close(writing)
+
+
+@on_both_loops
+async def test_lines_of_a_sample_are_read_together_and_its_last_one_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each time that this process wakes up costs it more than a line does."""
+    monkeypatch.setattr(line_pipe, "_GATHER_S", 0.2)
+    pieces: list[bytes] = []
+
+    class Watched(LinePipe):
+        @override
+        def data_received(self, data: bytes) -> None:
+            pieces.append(data)
+            super().data_received(data)
+
+    reading, writing = os.pipe()
+    pipe = await Watched.connect(reading)
+    try:
+        os.write(writing, b"begin\n")
+        assert await pipe.next(DEADLINE_S) == b"begin"
+        for line in (b"one\n", b"two\n", b'{"end"}\n'):
+            os.write(writing, line)
+            await asyncio.sleep(0)
+        assert [await pipe.next(DEADLINE_S) for _ in range(3)] == [b"one", b"two", b'{"end"}']
+        os.write(writing, b"begin\n")
+        async with asyncio.timeout(0.1):
+            assert await pipe.next(DEADLINE_S) == b"begin", "nothing follows a sample's last line for a period"
+        assert pieces == [b"begin\n", b'one\ntwo\n{"end"}\n', b"begin\n"]
+    finally:
+        pipe.close()
+        os.close(writing)
+
+
+@on_both_loops
+async def test_a_pipe_may_be_closed_while_lines_gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_pipe, "_GATHER_S", 0.01)
+    reading, writing = os.pipe()
+    pipe = await LinePipe.connect(reading)
+    os.write(writing, b"begin\n")
+    assert await pipe.next(DEADLINE_S) == b"begin"
+    pipe.close()
+    os.close(writing)
+    await until(lambda: pipe.ended)
+    assert await pipe.next(DEADLINE_S) is None
 
 
 @pytest.mark.asyncio

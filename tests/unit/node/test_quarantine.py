@@ -207,7 +207,7 @@ def test_quarantine_is_bounded() -> None:
     assert not quarantined(*range(CARDS_LIMIT - 1)).full
 
 
-def test_a_card_that_hangs_before_it_says_who_it_is_has_those_probed_that_it_may_be() -> None:
+def test_a_card_that_hangs_before_its_identity_is_read_has_every_candidate_probed() -> None:
     quarantine = quarantined(Card(3, "GPU-3"), 5)
     quarantine.record_failure(Card(1), Reason.TIMEOUT, "x", now_s=100.5)
     due = [device.card for device in quarantine.skipped if device.retry_at_s <= 100.5]

@@ -17,7 +17,7 @@ from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check
 from tests import devices
 from tests.timing import FakeClock
-from tests.tls_peers import Logged, authority, cas, client, connected, server_identity
+from tests.tls_peers import Logged, authority, cas, client, connected, running, server_identity
 
 OK = CollectorStatus(CollectorState.OK, datetime(2026, 8, 12, tzinfo=UTC))
 
@@ -219,8 +219,10 @@ class TestProbes:
         asking = await start()
         async with asking.get("/readyz?verbose") as response:
             assert response.status == 500
-            assert "[-]collector failed: reason withheld" in await response.text()
-        store.update(CollectorStatus(state, clock.now()))
+            assert "[-]collector failed: starting\n" in await response.text()
+        store.update(CollectorStatus(state, clock.now(), "a detail that is not for everybody"))
+        async with asking.get("/readyz?verbose") as response:
+            assert f"[+]collector ok: {state.value}\n" in await response.text()
         async with asking.get("/readyz") as response:
             assert (response.status, await response.text()) == (200, "ok")
 
@@ -270,11 +272,11 @@ class TestMutualTls:
         ("shown", "names", "reason"),
         [
             (None, [], "a client certificate is required"),
-            ("stranger", ["stranger", "stranger"], "the client certificate carries none of the allowed names"),
+            ("other", ["other", "other"], "the client certificate carries none of the allowed names"),
         ],
         ids=["nothing", "another-name"],
     )
-    async def test_who_is_refused_is_said_once_in_a_while(
+    async def test_refused_clients_are_logged_at_a_limited_rate(
         self, store: SnapshotStore, clock: FakeClock, shown: str | None, names: list[str], reason: str
     ) -> None:
         logged = Logged()
@@ -282,9 +284,11 @@ class TestMutualTls:
         identity = server_identity(cas(authority()))
         context = client(None if shown is None else authority().client(shown))
         async with (
-            Listener(
-                application(store, clock, policy, (PING,), logged), [("127.0.0.1", 0)], identity, log=logged.log
-            ).running() as listener,
+            running(
+                Listener(
+                    application(store, clock, policy, (PING,), logged), [("127.0.0.1", 0)], identity, log=logged.log
+                )
+            ) as listener,
             connected(listener.addresses[0], context) as peer,
         ):
             for _ in range(3):
@@ -297,7 +301,7 @@ class TestMutualTls:
 
     @pytest.mark.parametrize(
         ("shown", "status"),
-        [(None, 401), ("worker", 200), ("stranger", 403)],
+        [(None, 401), ("worker", 200), ("other", 403)],
         ids=["nothing", "an-allowed-name", "another-name"],
     )
     async def test_the_certificate_decides_about_everything_but_the_probes(
@@ -308,7 +312,7 @@ class TestMutualTls:
         identity = server_identity(cas(authority()))
         context = client(None if shown is None else authority().client(shown))
         async with (
-            Listener(app, [("127.0.0.1", 0)], identity, log=Logged().log).running() as listener,
+            running(Listener(app, [("127.0.0.1", 0)], identity, log=Logged().log)) as listener,
             connected(listener.addresses[0], context) as peer,
         ):
             for path in (PATH, "/metrics"):

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Sample
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, RestartReason, Sample
 from devicemanager.model.figures import Figures
 from devicemanager.node.quarantine import PROBATION_SAMPLES, Quarantine
 from devicemanager.node.snapshot_publisher import RunFailure, SnapshotPublisher
@@ -91,12 +92,12 @@ def test_a_failure_after_which_no_card_has_answered_leaves_the_sample_to_age() -
     harness = Harness()
     harness.good(0, 1)
     held = harness.sample
-    silent = Tick(
+    unanswered = Tick(
         harness.clock.monotonic_s,
         harness.clock.wall,
         {0: Reading.unreadable(Card(0, "GPU-0"), Reason.TRANSIENT_DRIVER_ERROR, "gone")},
     )
-    harness.fail(CollectorState.DRIVER_NOT_LOADED, silent)
+    harness.fail(CollectorState.DRIVER_NOT_LOADED, unanswered)
     assert harness.sample is held
     assert harness.store.snapshot.collector.state is CollectorState.DRIVER_NOT_LOADED
 
@@ -161,7 +162,7 @@ def test_a_changed_count_releases_cards_known_by_their_index_alone() -> None:
     assert not harness.quarantine
 
 
-def test_no_cards_after_some_is_believed_after_three_periods() -> None:
+def test_no_cards_after_some_counts_after_three_periods() -> None:
     harness = Harness()
     harness.good(0)
     held = harness.sample
@@ -273,14 +274,29 @@ def test_a_state_keeps_the_time_at_which_it_began() -> None:
     assert harness.store.snapshot.collector.since == began
 
 
-def test_restarts_are_processes_beyond_the_first() -> None:
+def test_restarts_are_counted_by_why_the_process_before_ended() -> None:
     harness = Harness()
-    harness.publisher.started(1)
     harness.good(0)
-    assert harness.store.snapshot.collector.restarts == 0
-    harness.publisher.started(3)
+    assert harness.store.snapshot.collector.restarts == {}
+    for why in (RestartReason.DEVICE_TIMEOUT, RestartReason.MEMORY, RestartReason.DEVICE_TIMEOUT):
+        harness.publisher.restarted(why)
     harness.good(0)
-    assert harness.store.snapshot.collector.restarts == 2
+    assert harness.store.snapshot.collector.restarts == {RestartReason.DEVICE_TIMEOUT: 2, RestartReason.MEMORY: 1}
+
+
+@pytest.mark.parametrize(
+    ("failure", "why"),
+    [
+        (RunFailure(CollectorState.UNRESPONSIVE, ""), RestartReason.UNRESPONSIVE),
+        (RunFailure(CollectorState.CRASHED, ""), RestartReason.CRASHED),
+        (RunFailure(CollectorState.CRASHED, "", killed=True), RestartReason.KILLED),
+        (RunFailure(CollectorState.FAILED, ""), RestartReason.FAILED),
+        (RunFailure(CollectorState.DRIVER_NOT_LOADED, ""), RestartReason.UNUSABLE),
+        (RunFailure(CollectorState.NO_DEVICES, ""), RestartReason.UNUSABLE),
+    ],
+)
+def test_what_a_failure_counts_as_when_the_next_process_is_started(failure: RunFailure, why: RestartReason) -> None:
+    assert failure.restart is why
 
 
 def line(index: int, card_id: str | None = None) -> Read:

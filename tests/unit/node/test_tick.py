@@ -60,7 +60,7 @@ def test_a_quarantined_card_that_is_no_longer_counted_is_lost_under_its_id() -> 
     assert sample([read(0)], [hung(1)], count=1, known_=known(0, 1)) == [("GPU-0", 5), ("GPU-1", Reason.LOST)]
 
 
-def test_a_card_that_nobody_mentioned_is_listed_all_the_same() -> None:
+def test_a_counted_card_that_was_not_read_is_listed() -> None:
     assert sample([read(0)], count=2) == [("GPU-0", 5), ("index:1", Reason.TRANSIENT_DRIVER_ERROR)]
 
 
@@ -118,7 +118,7 @@ def test_a_beginning_is_the_earlier_by_both_clocks(wall: datetime, expected: dat
     assert earlier_beginning(wall, 10.0, NOW, 100.0) == expected
 
 
-def test_the_bus_is_asked_only_for_cards_that_cannot_say_who_they_are() -> None:
+def test_the_bus_is_read_only_for_unidentified_cards() -> None:
     assert not anonymous({0: read(0)}, [], 1)
     assert anonymous({0: read(0)}, [hung(1)], 2)
     assert anonymous({0: read(0)}, [], 2)

@@ -1,7 +1,9 @@
 """Which manufacturer is read, and how its collector is started."""
 
+import contextlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,13 @@ import pytest
 from devicemanager.clock import SystemClock
 from devicemanager.errors import SettingsError
 from devicemanager.node.auto_detect import AutoDetectSupervisor
+from devicemanager.node.process_usage import UsageLimits
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.supervisor import Supervisor
 from devicemanager.programs import hardware
 from devicemanager.settings.loading import load
-from devicemanager.settings.node import DetectSettings, ServeSettings
+from devicemanager.settings.node import DetectSettings, MonitorSettings, ServeSettings
+from tests.standins import acme
 
 NVIDIA, AMD = "10de", "1002"
 
@@ -55,7 +59,7 @@ def test_auto_takes_the_only_one_on_the_bus(tmp_path: Path) -> None:
         ),
         ([AMD], [], "--manufacturer=auto: the collector for amd is not built yet; built are nvidia, simulated"),
         ([], ["--manufacturer=amd"], "--manufacturer=amd: the collector for amd is not built yet"),
-        ([], ["--manufacturer=Nvidia"], "--manufacturer=Nvidia: unknown; known are amd, "),
+        ([], ["--manufacturer=Nvidia"], "--manufacturer=Nvidia: unknown; did you mean nvidia? known are amd, "),
         ([], ["--manufacturer=simulated-"], "--manufacturer=simulated-: unknown"),
     ],
     ids=["none", "two", "found-not-built", "named-not-built", "unknown", "no-suffix"],
@@ -125,3 +129,66 @@ def test_the_bus_is_asked_for_addresses_unless_told_not_to(tmp_path: Path) -> No
 
     assert supervisor(root)._options.bus_addresses() == ("0000:3c:00.0", "0000:3e:00.0")
     assert supervisor(root, "--no-pci-check", "--manufacturer=nvidia")._options.bus_addresses() == ()
+
+
+@pytest.fixture
+def hanging_bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bus of which one file is never read to its end, until the test is over."""
+    flag = bus(tmp_path / "sys", NVIDIA)
+    vendor = tmp_path / "sys/bus/pci/devices/0000:3c:00.0/vendor"
+    vendor.unlink()
+    os.mkfifo(vendor)
+    monkeypatch.setattr(hardware, "_BUS_DEADLINE_S", 0.05)
+    yield flag
+    for _ in range(10):  # as often as it was tried
+        with contextlib.suppress(OSError):
+            os.close(os.open(vendor, os.O_WRONLY | os.O_NONBLOCK))
+
+
+def test_a_server_starts_though_the_bus_hangs_and_waits_for_a_card(hanging_bus: str) -> None:
+    settings = load(ServeSettings, [hanging_bus], {}, hardware.rules_for_serving)
+
+    _, supervisor = hardware.supervised(settings, 15.0)
+
+    assert isinstance(supervisor, AutoDetectSupervisor)
+
+
+def test_a_command_says_that_the_bus_hangs(hanging_bus: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(MonitorSettings, [hanging_bus], {}, hardware.rules)
+    root = hanging_bus.removeprefix("--sys-root=")
+    assert refused.value.problems == (f"{hanging_bus}: the PCI bus in {root}: not read within 0.05 s",)
+
+
+def test_a_named_manufacturer_needs_no_bus(hanging_bus: str) -> None:
+    settings = load(ServeSettings, [hanging_bus, "--manufacturer=nvidia"], {}, hardware.rules_for_serving)
+
+    assert isinstance(hardware.supervised(settings, 15.0)[1], Supervisor)
+
+
+def test_a_collector_process_is_bounded_by_the_settings_and_marked() -> None:
+    settings = load(ServeSettings, ["--manufacturer=nvidia", "--collector-memory-limit=96Mi"], {})
+    store = SnapshotStore("nvidia", 15.0, None, SystemClock())
+
+    options = hardware.supervisor(settings, "nvidia", 15.0, store)._options
+
+    assert options.usage == UsageLimits(96 << 20, 512)
+    assert options.environment == dict(os.environ)
+
+
+def test_a_name_that_is_nearly_that_of_a_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(acme.install(tmp_path)["PYTHONPATH"].split(":")[0])
+
+    with pytest.raises(SettingsError) as refused:
+        hardware.manufacturer(load(ServeSettings, ["--manufacturer=acmee"], {}))
+
+    known = "acme, amd, ascend, cambricon, hygon, iluvatar, metax, mthreads, nvidia, simulated, thead"
+    assert refused.value.problems == (f"--manufacturer=acmee: unknown; did you mean acme? known are {known}",)
+
+
+def test_a_name_like_no_other_is_answered_with_all(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as refused:
+        hardware.manufacturer(load(ServeSettings, ["--manufacturer=quantum9"], {}))
+
+    (problem,) = refused.value.problems
+    assert problem.startswith("--manufacturer=quantum9: unknown; known are amd, ascend, ")

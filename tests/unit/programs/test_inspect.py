@@ -14,7 +14,7 @@ from devicemanager.serving.listener import Listener
 from devicemanager.settings.flags import Settings
 from devicemanager.settings.loading import load
 from devicemanager.settings.node import DetectSettings, MonitorSettings, SnapshotSettings
-from tests.tls_peers import Logged, authority, cas, on_both_loops, server_identity
+from tests.tls_peers import Logged, authority, cas, on_both_loops, running, server_identity
 
 SIMULATED = "--manufacturer=simulated"
 
@@ -102,7 +102,14 @@ class Served:
     """An HTTPS server with one answer, and what it was asked."""
 
     def __init__(
-        self, body: object, status: int = 200, age: str | None = "3", *, with_ca: bool = False, leaves: bool = False
+        self,
+        body: object,
+        status: int = 200,
+        age: str | None = "3",
+        *,
+        with_ca: bool = False,
+        leaves: bool = False,
+        content_type: str = "application/json",
     ) -> None:
         self.certificates: list[object] = []
         self.paths: list[str] = []
@@ -115,17 +122,17 @@ class Served:
                 request.transport.abort()
             self.certificates.append(request.transport.get_extra_info("peercert"))
             headers = {} if age is None else {"Age": age}
-            return web.Response(text=text, status=status, content_type="application/json", headers=headers)
+            return web.Response(text=text, status=status, content_type=content_type, headers=headers)
 
         app = web.Application()
         app.router.add_get("/{path:.*}", answer)
         identity = server_identity(cas(authority()) if with_ca else None)
         self.listener = Listener(app, [("127.0.0.1", 0)], identity, log=Logged().log)
 
-    async def read(self, *flags: str, path: str = "") -> int:
+    async def read(self, *flags: str, path: str = "", scheme: str = "https://") -> int:
         """The exit code of the program, told to read this server."""
-        async with self.listener.running():
-            url = f"https://127.0.0.1:{self.listener.addresses[0][1]}{path}"
+        async with running(self.listener):
+            url = f"{scheme}127.0.0.1:{self.listener.addresses[0][1]}{path}"
             settings: Settings = load(SnapshotSettings, [url, *flags], {})
             assert isinstance(settings, SnapshotSettings)
             return await inspect.served(settings)
@@ -226,3 +233,50 @@ async def test_what_is_no_snapshot_is_1_and_says_why(
     printed = capsys.readouterr()
     assert expected in printed.err
     assert printed.out == ""
+
+
+@on_both_loops
+async def test_a_path_that_serves_something_else_is_said_to(capsys: pytest.CaptureFixture[str], ca: str) -> None:
+    server = Served("# HELP devicemanager_build_info What is running.", content_type="text/plain")
+
+    assert await server.read(ca, path="/metrics") == 1
+
+    err = capsys.readouterr().err
+    assert "no snapshot, but text/plain that begins with '# HELP devicemanager_build_info What is running.'" in err
+    assert err.endswith("; /monitor/snapshot is asked for if the address has no path\n")
+
+
+@on_both_loops
+async def test_a_long_answer_is_shown_by_its_beginning(capsys: pytest.CaptureFixture[str], ca: str) -> None:
+    assert await Served("[" * 10_000).read(ca) == 1
+
+    assert len(capsys.readouterr().err) < 400
+
+
+@on_both_loops
+async def test_an_address_needs_neither_scheme_nor_flag_to_be_understood(
+    capsys: pytest.CaptureFixture[str], ca: str
+) -> None:
+    assert await Served(BODY).read(ca, scheme="") == 0
+
+    assert capsys.readouterr().out.startswith("nvidia: ok")
+
+
+@on_both_loops
+@pytest.mark.parametrize(
+    ("flag", "hint"),
+    [
+        ("--timeout=5s", "; --ca-file names the authorities to trust, --insecure looks without verifying\n"),
+        ("--server-name=another.test", "; --server-name gives the name to verify it for, --insecure looks"),
+    ],
+)
+async def test_a_refused_certificate_names_the_ways_out(
+    flag: str, hint: str, capsys: pytest.CaptureFixture[str], ca: str
+) -> None:
+    flags = [flag] if flag.startswith("--timeout") else [flag, ca]
+
+    assert await Served(BODY).read(*flags) == 1
+
+    err = capsys.readouterr().err
+    assert "certificate not accepted: " in err
+    assert hint in err

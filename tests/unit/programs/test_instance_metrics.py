@@ -1,21 +1,26 @@
 """``devicemanager instance-metrics`` against the stand-in cluster, with a worker's API and without."""
 
+import asyncio
 import json
 import ssl
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import yaml
 from aiohttp import web
 from structlog.testing import capture_logs
 
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN
+from devicemanager.errors import SettingsError
 from devicemanager.programs.instance_metrics import run
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
 from devicemanager.settings.output import Output
 from devicemanager.tls.certificates import Authority
+from tests.cluster.stand_in import StandInCluster
 
 WEB = InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")])
 SERVER_NAME = "worker.gpustack-system.svc"
@@ -127,7 +132,132 @@ async def test_a_worker_that_is_down_is_no_reason_to_say_nothing(
 
 
 @pytest.mark.asyncio
-async def test_who_may_not_ask_is_told_so_and_nothing_is_read(
+async def test_a_worker_that_has_no_figures_is_believed(
+    stand_in_cluster: StandInCluster,
+    settings: InstanceMetricsSettings,
+    answers: list[web.Response],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stand_in_cluster.add_instance(WEB)
+    answers.append(status(503, "no figures of pod team-a/web: kubelet: timeout", "ServiceUnavailable", "web"))
+
+    assert await run(settings) == 1
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        "devicemanager instance-metrics: HTTP 503: no figures of pod team-a/web: kubelet: timeout\n"
+    )
+    assert stand_in_cluster.requests.matching("instances.worker.gpustack.ai") == []
+
+
+@pytest.mark.parametrize("output", [Output.TABLE, Output.JSON])
+@pytest.mark.asyncio
+async def test_an_answer_without_a_sample_is_a_failure(
+    settings: InstanceMetricsSettings,
+    answers: list[web.Response],
+    capsys: pytest.CaptureFixture[str],
+    output: Output,
+) -> None:
+    metadata = {"namespace": "team-a", "name": "web", "uid": "u-1"}
+    document = {"kind": "InstanceMetrics", "apiVersion": "worker.gpustack.ai/v1", "metadata": metadata}
+    answers.append(web.json_response({**document, "sample": None}))
+
+    assert await run(settings.model_copy(update={"output": output})) == 1
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "the worker answered without a sample of Instance team-a/web" in printed.err
+
+
+@pytest.mark.asyncio
+async def test_a_busy_worker_is_asked_again(
+    settings: InstanceMetricsSettings, answers: list[web.Response], capsys: pytest.CaptureFixture[str]
+) -> None:
+    metadata = {"namespace": "team-a", "name": "web", "uid": "u-1"}
+    document = {"kind": "InstanceMetrics", "apiVersion": "worker.gpustack.ai/v1", "metadata": metadata}
+    answers += [
+        status(429, "too many reads are under way", "TooManyRequests"),
+        web.json_response({**document, "sample": {"timestamp": "2026-08-12T09:15:00Z", "cpuUsageNanoCores": 7}}),
+    ]
+
+    assert await run(settings) == 0
+    assert '"cpuUsageNanoCores": 7' in capsys.readouterr().out
+
+
+def kubeconfig_of(folder: Path, server: str, user: str) -> str:
+    path = folder / "of-its-own"
+    path.write_text(
+        f"{{clusters: [{{name: c, cluster: {{server: '{server}'}}}}], users: [{{name: u, user: {user}}}],"
+        " contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}"
+    )
+    return str(path)
+
+
+@pytest.mark.asyncio
+async def test_it_goes_through_the_proxy_of_its_environment(
+    settings: InstanceMetricsSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n"))
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    kubeconfig = kubeconfig_of(tmp_path, "https://api.example:6443", "{token: t}")
+    async with await asyncio.start_server(proxy, "127.0.0.1", 0) as server:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        assert await run(settings.model_copy(update={"kubeconfig": kubeconfig})) == 1
+
+    assert asked[0] == b"CONNECT api.example:6443 HTTP/1.1\r\n"
+
+
+@pytest.mark.asyncio
+async def test_a_plugin_that_hangs_takes_no_more_than_the_whole_answer_may(
+    settings: InstanceMetricsSettings, tmp_path: Path
+) -> None:
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"#!{sys.executable}\nimport signal; signal.pause()\n")
+    plugin.chmod(0o700)
+    user = f"{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {plugin}}}}}"
+    kubeconfig = kubeconfig_of(tmp_path, "https://api.example:6443", user)
+
+    with pytest.raises(SettingsError, match=r"its exec plugin did not answer within 0\.[45]"):
+        await run(settings.model_copy(update={"kubeconfig": kubeconfig, "timeout": 0.5}))
+
+
+@pytest.mark.asyncio
+async def test_a_plugin_is_asked_once_also_where_no_worker_answers(
+    stand_in_cluster: StandInCluster, settings: InstanceMetricsSettings, tmp_path: Path
+) -> None:
+    stand_in_cluster.add_instance(WEB)
+    calls = tmp_path / "calls"
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": ADMIN_TOKEN},
+    }
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        f"#!{sys.executable}\nopen({str(calls)!r}, 'a').write('.'); print({json.dumps(credential)!r})\n"
+    )
+    plugin.chmod(0o700)
+    document = yaml.safe_load(stand_in_cluster.kubeconfig())
+    document["users"][0]["user"] = {"exec": {"apiVersion": credential["apiVersion"], "command": str(plugin)}}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(document))
+
+    assert await run(settings) == 0
+
+    assert calls.read_text() == "."
+
+
+@pytest.mark.asyncio
+async def test_an_unauthorized_caller_is_told_so_and_nothing_is_read(
     stand_in_cluster: StandInCluster,
     settings: InstanceMetricsSettings,
     tmp_path: Path,
@@ -189,7 +319,7 @@ async def test_the_namespace_is_the_contexts_unless_a_flag_names_one(
 
 @pytest.mark.parametrize("name", ["Web", "../nodes", ""])
 @pytest.mark.asyncio
-async def test_a_name_that_is_none_is_not_sent(
+async def test_an_invalid_name_is_not_sent(
     stand_in_cluster: StandInCluster, settings: InstanceMetricsSettings, name: str
 ) -> None:
     assert await run(settings.model_copy(update={"name": name})) == 1
@@ -208,7 +338,7 @@ async def test_the_callers_time_is_over(
     assert "the kubelet did not answer" in capsys.readouterr().err
 
 
-def test_a_client_pair_needs_somebody_to_believe(tmp_path: Path) -> None:
+def test_a_client_pair_needs_a_ca_file(tmp_path: Path) -> None:
     settings = InstanceMetricsSettings(name="web", device_manager_client_cert_dir=tmp_path)
     assert [conflict.names for conflict in settings.conflicts()] == [
         ("device_manager_client_cert_dir", "device_manager_ca_file")

@@ -153,7 +153,7 @@ def test_an_inventory_of_nothing() -> None:
     assert present.inventory_text((), {}) == "No accelerator of a known manufacturer is on the PCI bus."
 
 
-def test_the_silence_of_a_bus_that_was_not_searched_says_nothing() -> None:
+def test_an_empty_bus_that_was_not_searched_is_not_mentioned() -> None:
     assert present.inventory_text((), {"nvidia": replace(SNAPSHOT, cards={})}, searched=False) == (
         "nvidia: ok: no cards"
     )

@@ -212,7 +212,7 @@ class TestSliced:
         (entry,) = read(snapshot(snapshot_card(), slices=shares[:1]), *both)
         assert (entry.figures["memory_used"], entry.figures["compute_utilization"]) == (Reason.UNSUPPORTED,) * 2
 
-    def test_two_records_of_one_share_are_believed_neither(self) -> None:
+    def test_two_records_of_one_share_both_do_not_count(self) -> None:
         peer = snapshot(snapshot_card(), slices=(self.share(), self.share(memory_used_mib=1)))
         (entry,) = read(peer, given(Mode.SLICED))
         assert entry.figures["memory_used"] is Reason.INVALID_DATA
@@ -258,7 +258,7 @@ class TestPartitioned:
         assert (entry.id, entry.mode) == (CARD, "Partitioned")
         assert figures(entry) == (*(Reason.PARTITIONED,) * 4, 51, 233, False)
 
-    def test_a_record_of_a_device_manager_that_knows_no_pods_answers(self) -> None:
+    def test_a_record_of_a_device_manager_without_pod_uids_answers(self) -> None:
         peer = snapshot(snapshot_card(), slices=(self.partition(pod_uid="", container=""),))
         (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
         assert entry.figures["memory_used"] == 2464
@@ -309,7 +309,7 @@ class TestPartitioned:
         assert entry.id == PARTITION
         assert figures(entry) == (*(Reason.PARTITIONED,) * 4, *(Reason.NOT_REPORTED,) * 3)
 
-    def test_two_records_that_differ_are_believed_neither(self) -> None:
+    def test_two_records_that_differ_both_do_not_count(self) -> None:
         peer = snapshot(snapshot_card(), slices=(self.partition(), self.partition(memory_used_mib=1)))
         (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
         assert entry.figures["memory_used"] is Reason.PARTITIONED

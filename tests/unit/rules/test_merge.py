@@ -7,7 +7,9 @@ import pytest
 
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.allocation import AllocatedCard, Allocation, Mode
+from devicemanager.model.figures import Figures
 from devicemanager.model.usage import (
+    AcceleratorUsage,
     PeerSnapshot,
     PodReading,
     PodUsage,
@@ -91,7 +93,8 @@ def test_a_snapshot_serves_its_own_manufacturer_only() -> None:
     both = replace(snapshot(), cards={"nvidia": (), "amd": snapshot("GPU-2").cards["nvidia"]})
     sample = read(NVIDIA, AMD, nvidia=SnapshotReading(both, 1.0), amd=SourceFailure(SourceState.TIMEOUT))
     assert [(entry.id, entry.figures["memory_total"]) for entry in sample.accelerators] == [
-        ("GPU-1", Reason.NOT_REPORTED)
+        ("GPU-2", Reason.TIMEOUT),
+        ("GPU-1", Reason.NOT_REPORTED),
     ]
 
 
@@ -101,14 +104,27 @@ def test_snapshots_nobody_allocated_from_are_ignored() -> None:
     assert [source.name for source in sample.sources] == ["kubelet", "device-manager/nvidia"]
 
 
-def test_a_device_manager_that_cannot_be_read_costs_its_own_cards_their_entries() -> None:
+def test_a_device_manager_that_cannot_be_read_costs_its_own_cards_their_figures() -> None:
     sample = read(
         NVIDIA,
         AMD,
         nvidia=SourceFailure(SourceState.UNREACHABLE, "connection refused"),
         amd=SnapshotReading(snapshot("GPU-2", manufacturer="amd"), 1.0),
     )
-    assert [entry.id for entry in sample.accelerators] == ["GPU-2"]
+    assert [(entry.id, entry.figures.measured) for entry in sample.accelerators] == [
+        ("GPU-2", True),
+        ("GPU-1", False),
+    ]
+    assert sample.accelerators[1] == AcceleratorUsage(
+        "GPU-1",
+        "nvidia",
+        0,
+        None,
+        "Exclusive",
+        Figures(Reason.NOT_REPORTED),
+        Reason.NOT_REPORTED,
+        memory_granted_mib=Reason.NOT_REPORTED,
+    )
     assert sample.sources[2] == SourceReport(
         "device-manager/nvidia", SourceState.UNREACHABLE, message="connection refused"
     )
@@ -119,14 +135,69 @@ def test_a_device_manager_that_was_not_found_is_named() -> None:
     sample = read(NVIDIA)
     assert sample.sources[1].name == device_manager("nvidia")
     assert sample.sources[1].state is SourceState.NOT_SERVED
-    assert sample.accelerators == ()
+    assert [entry.figures for entry in sample.accelerators] == [Figures(Reason.NOT_REPORTED)]
 
 
-@pytest.mark.parametrize(("age", "listed"), [(45.0, 1), (45.1, 0), (None, 0)])
-def test_a_stale_snapshot_costs_its_cards_their_entries(age: float | None, listed: int) -> None:
+@pytest.mark.parametrize(("age", "fresh"), [(45.0, True), (45.1, False), (None, False)])
+def test_a_stale_snapshot_costs_its_cards_their_figures(age: float | None, fresh: bool) -> None:
     sample = read(NVIDIA, nvidia=SnapshotReading(snapshot(), age))
-    assert len(sample.accelerators) == listed
-    assert sample.sources[1].state is (CollectorState.OK if listed else SourceState.STALE)
+    assert sample.accelerators[0].figures == (devices.published() if fresh else Figures(Reason.STALE))
+    assert sample.sources[1].state is (CollectorState.OK if fresh else SourceState.STALE)
+
+
+@pytest.mark.parametrize(
+    ("age", "waited", "fresh"),
+    [(3.1, 3.0, True), (6.0, 3.0, True), (6.1, 3.0, False), (3.1, 0.0, False), (None, 3.0, False)],
+)
+def test_waiting_for_another_source_makes_no_snapshot_stale_and_its_age_stays_true(
+    age: float | None, waited: float, fresh: bool
+) -> None:
+    peer = replace(snapshot(), period_s=1)
+    sample = read(NVIDIA, nvidia=SnapshotReading(peer, age, waited))
+    assert sample.accelerators[0].figures.measured is fresh
+    assert sample.sources[1].age_s == (None if age is None else int(age))
+
+
+def test_a_clock_that_was_never_set_dates_no_sample() -> None:
+    unset = snapshot(timestamp=datetime(1970, 1, 1, 0, 5, tzinfo=UTC))
+    sample = read(NVIDIA, nvidia=SnapshotReading(unset, 3.0))
+    assert sample.accelerators[0].figures.measured
+    assert (sample.timestamp, sample.sources[1].age_s) == (MEASURED, 3)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (CollectorState.STARTING, Reason.NOT_YET),
+        (CollectorState.NO_PERMISSION, Reason.PERMISSION),
+        (CollectorState.UNRESPONSIVE, Reason.TIMEOUT),
+        (CollectorState.VERSION_MISMATCH, Reason.VERSION_SKEW),
+        (CollectorState.LIBRARY_MISSING, Reason.NOT_REPORTED),
+        (CollectorState.DRIVER_NOT_LOADED, Reason.NOT_REPORTED),
+        (CollectorState.CRASHED, Reason.NOT_REPORTED),
+    ],
+)
+def test_the_cards_of_a_device_manager_in_a_bad_state_stay_listed_with_the_reason(
+    state: CollectorState, reason: Reason
+) -> None:
+    sample = read(NVIDIA, nvidia=SnapshotReading(snapshot(state=state, timestamp=None), None))
+    (entry,) = sample.accelerators
+    assert (entry.id, entry.mode, entry.index) == ("GPU-1", "Exclusive", 0)
+    assert (entry.figures, entry.unhealthy) == (Figures(reason), reason)
+    old = read(NVIDIA, nvidia=SnapshotReading(snapshot(state=state), 99.0))
+    assert old.accelerators[0].figures == Figures(Reason.STALE)
+
+
+def test_without_a_snapshot_a_partition_and_a_share_are_listed_as_they_were_given() -> None:
+    partition = replace(NVIDIA, mode=Mode.PARTITIONED, partition_id="MIG-1", profile="1g.10gb")
+    share = replace(NVIDIA, id="GPU-3", index=3, mode=Mode.SLICED, units=400_000)
+    seen = replace(NVIDIA, id="GPU-4", mode=Mode.VISIBILITY)
+    sample = read(partition, share, seen, nvidia=SourceFailure(SourceState.TIMEOUT))
+    assert [(entry.id, entry.mode, entry.profile) for entry in sample.accelerators] == [
+        ("MIG-1", "Partitioned", "1g.10gb"),
+        ("GPU-3", "Sliced", None),
+    ]
+    assert {entry.memory_granted_mib for entry in sample.accelerators} == {Reason.TIMEOUT}
 
 
 def test_a_stale_snapshot_keeps_the_collectors_own_state() -> None:
@@ -146,12 +217,12 @@ def test_a_fresh_snapshot_of_a_failing_collector_is_used_and_says_so() -> None:
     ("state", "reported"),
     [(CollectorState.OK, SourceState.NOT_YET), (CollectorState.LIBRARY_MISSING, CollectorState.LIBRARY_MISSING)],
 )
-def test_a_snapshot_without_a_sample_has_no_cards(
+def test_a_snapshot_without_a_sample_has_no_figures(
     state: CollectorState, reported: SourceState | CollectorState
 ) -> None:
     peer = snapshot(state=state, timestamp=None)
     sample = read(NVIDIA, nvidia=SnapshotReading(peer, 0.0))
-    assert sample.accelerators == ()
+    assert not sample.accelerators[0].figures.measured
     assert sample.sources[1].state is reported
 
 
@@ -220,6 +291,15 @@ def test_cards_are_ordered_as_the_allocator_counts_within_a_manufacturer() -> No
 
 def test_requests_and_limits_pass_through() -> None:
     requests, limits = Resources(1, 2, 3), Resources(4, None, 6)
-    sample = merge(now=NOW, pod_uid="u", allocation=Allocation(), kubelet=KUBELET, requests=requests, limits=limits)
-    assert (sample.requests, sample.limits) == (requests, limits)
-    assert read().limits == Resources()
+    declared = Resources(4, 5, 6)
+    sample = merge(
+        now=NOW,
+        pod_uid="u",
+        allocation=Allocation(),
+        kubelet=KUBELET,
+        requests=requests,
+        limits=limits,
+        declared_limits=declared,
+    )
+    assert (sample.requests, sample.limits, sample.declared_limits) == (requests, limits, declared)
+    assert (read().limits, read().declared_limits) == (Resources(), Resources())

@@ -65,6 +65,33 @@ def test_power(raw: object, expected: Figure) -> None:
     assert one("power_usage", raw) == expected
 
 
+@pytest.mark.parametrize(
+    ("power", "limit", "expected"),
+    [
+        pytest.param(3_700_000, 300_000, INVALID, id="twelve times the limit"),
+        pytest.param(600_000, 300_000, 600_000, id="a moment above the limit"),
+        pytest.param(600_001, 300_000, INVALID, id="just implausible"),
+        pytest.param(0, 300_000, 0, id="a measured zero"),
+        pytest.param(3_700_000, Reason.UNSUPPORTED, 3_700_000, id="no limit known"),
+        pytest.param(3_700_000, 0, 3_700_000, id="no card has a limit of nothing, so it limits nothing"),
+        pytest.param(3_700_000, 0xFFFF_FFFF, 3_700_000, id="a limit that is none"),
+        pytest.param(Reason.LOST, 300_000, Reason.LOST, id="reasons pass unchanged"),
+        pytest.param(-1, 300_000, INVALID, id="negative"),
+    ],
+)
+def test_power_is_held_against_the_limit_of_the_card_itself(power: object, limit: object, expected: Figure) -> None:
+    found = plausibility.reading({"power_usage": power, "power_limit": limit})
+    assert found["power_usage"] == expected
+    if limit in (0, 0xFFFF_FFFF):
+        assert found["power_limit"] is INVALID
+
+
+@pytest.mark.parametrize(("power", "expected"), [(601, 601), (602, INVALID), (3_700, INVALID)])
+def test_a_published_limit_may_have_lost_its_fraction(power: int, expected: Figure) -> None:
+    """600.9 W and 300.5 W are published as 600 and 300; so are 601.0 and 300.5."""
+    assert plausibility.published({"power_usage": power, "power_limit": 300})["power_usage"] == expected
+
+
 @pytest.mark.parametrize("raw", [math.nan, math.inf, -math.inf, 12.0, True, False, None, "12", [], {}])
 def test_what_is_no_integer_is_no_figure(raw: object) -> None:
     for spec in FIGURES:

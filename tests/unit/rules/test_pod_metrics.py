@@ -36,6 +36,38 @@ def test_an_entry_older_than_the_pod_is_an_earlier_pods() -> None:
 
 
 @pytest.mark.parametrize(
+    ("age", "state"),
+    [
+        (timedelta(minutes=5), None),
+        (timedelta(minutes=5, seconds=1), SourceState.STALE),
+        (timedelta(days=180), SourceState.STALE),
+        (timedelta(minutes=-5), None),
+        (timedelta(minutes=-5, seconds=-1), SourceState.INVALID),
+        (timedelta(days=-47_000), SourceState.INVALID),
+    ],
+)
+def test_an_entry_of_another_time_is_not_used(age: timedelta, state: SourceState | None) -> None:
+    found = pod_usage(metrics((1, 1)), pod_created_at=None, answered_at=NOW + age)
+    assert (found.state if isinstance(found, SourceFailure) else None) is state
+
+
+@pytest.mark.parametrize(
+    ("figures", "cpu", "memory"),
+    [
+        ((16384 * 10**9, 1 << 50), 16384 * 10**9, 1 << 50),
+        ((16384 * 10**9 + 1, 1), Reason.INVALID_DATA, 1),
+        ((10**15, 1), Reason.INVALID_DATA, 1),
+        ((1, (1 << 50) + 1), 1, Reason.INVALID_DATA),
+        ((1, 2**63 - 1), 1, Reason.INVALID_DATA),
+    ],
+)
+def test_what_no_node_has_is_invalid(figures: tuple[Figure, Figure], cpu: Figure, memory: Figure) -> None:
+    found = pod_usage(metrics(figures), pod_created_at=None)
+    assert isinstance(found, PodUsage)
+    assert (found.cpu_nanocores, found.memory_working_set_bytes) == (cpu, memory)
+
+
+@pytest.mark.parametrize(
     ("second", "reason"),
     [(Reason.NOT_REPORTED, Reason.NOT_REPORTED), (Reason.INVALID_DATA, Reason.INVALID_DATA)],
 )

@@ -129,3 +129,12 @@ def test_millicores_round_up(cores: Fraction, millicores: int) -> None:
 
 def test_rounding_up_of_negative_values_goes_towards_zero() -> None:
     assert quantity.ceil(Fraction(-3, 2)) == -1
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0"), (1000, "1000"), (1024, "1Ki"), (80 << 20, "80Mi"), (1536 << 20, "1536Mi"), (64 << 30, "64Gi")],
+)
+def test_bytes_are_spelled_with_the_largest_suffix_that_is_exact(count: int, text: str) -> None:
+    assert quantity.format_bytes(count) == text
+    assert quantity.parse(text) == count

@@ -28,7 +28,7 @@ def test_what_is_skipped_is_skipped_also_if_it_is_named() -> None:
     assert Card(1) not in Selection(skip=keys("index:1"), only=keys("index:1"))
 
 
-def test_an_assumed_id_counts_until_the_card_says_who_it_is() -> None:
+def test_an_assumed_id_counts_until_the_card_is_identified() -> None:
     """Another card that takes the index of a skipped one is not skipped."""
     selection = Selection(skip=keys("GPU-1"), assumed={1: "GPU-1"})
     assert Card(1) not in selection

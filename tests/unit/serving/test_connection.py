@@ -12,7 +12,7 @@ from aiohttp import web
 from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from tests.timing import until
-from tests.tls_peers import Logged, Peer, authority, cas, client, connected, server_identity
+from tests.tls_peers import Logged, Peer, authority, cas, client, connected, running, server_identity
 
 pytestmark = pytest.mark.asyncio
 
@@ -72,8 +72,8 @@ async def listener(gate: Gate, logged: Logged) -> AsyncIterator[Listener]:
     app.router.add_get("/endless", endless)
     app.router.add_get("/late", gate.answer)
     identity = server_identity(cas(authority()))
-    async with Listener(app, [("127.0.0.1", 0)], identity, limits=LIMITS, log=logged.log).running(0) as running:
-        yield running
+    async with running(Listener(app, [("127.0.0.1", 0)], identity, limits=LIMITS, log=logged.log), 0) as listener:
+        yield listener
 
 
 @pytest_asyncio.fixture
@@ -100,7 +100,7 @@ async def test_no_response_says_what_software_made_it(peer: Peer, path: str, sta
     assert "Server" not in answer.headers
 
 
-async def test_a_failure_of_ours_is_logged_and_not_told(peer: Peer, logged: Logged) -> None:
+async def test_an_internal_error_is_logged_and_not_shown(peer: Peer, logged: Logged) -> None:
     answer = await peer.get("/fail")
 
     assert json.loads(answer.body) == {"message": "Internal Server Error"}
@@ -169,7 +169,7 @@ async def test_a_peer_that_sends_nothing_is_disconnected(peer: Peer, logged: Log
     assert logged.events("connection_timed_out")
 
 
-async def test_an_idle_connection_outlives_the_deadline_of_a_head(peer: Peer, logged: Logged) -> None:
+async def test_an_idle_connection_stays_open_past_the_deadline_of_a_head(peer: Peer, logged: Logged) -> None:
     await peer.get()
     async with asyncio.TaskGroup() as tasks:
         closing = tasks.create_task(peer.closed())

@@ -48,7 +48,7 @@ class Program:
         server = serving(
             Server(self.listener, self.shutdown),
             {"the part": self._part},
-            startup={} if self._startup is None else {"the beginning": self._startup},
+            startup=() if self._startup is None else (self._startup,),
             drain_s=5,
             log=self.logged.log,
         )

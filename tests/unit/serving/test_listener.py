@@ -25,6 +25,7 @@ from tests.tls_peers import (
     connected,
     on_both_loops,
     refused,
+    running,
     server_identity,
 )
 
@@ -57,7 +58,7 @@ async def serving(
     log = (logged or Logged()).log
     app = (service or Service()).app
     identity = server_identity(cas(authority()))
-    async with Listener(app, [("127.0.0.1", 0)], identity, limits=limits, log=log).running() as listener:
+    async with running(Listener(app, [("127.0.0.1", 0)], identity, limits=limits, log=log)) as listener:
         yield listener
 
 
@@ -78,7 +79,7 @@ class TestAddresses:
     @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
     async def test_port_0_takes_a_free_port_which_is_told(self, address: str) -> None:
         listener = Listener(Service().app, [(address, 0), (address, 0)], server_identity(), log=Logged().log)
-        async with listener.running():
+        async with running(listener):
             (first, first_port), (second, second_port) = listener.addresses
             assert first == second == address
             assert 0 < first_port != second_port > 0
@@ -89,7 +90,7 @@ class TestAddresses:
     @on_both_loops
     async def test_the_unspecified_ipv6_address_takes_ipv4_too(self) -> None:
         listener = Listener(Service().app, [("::", 0)], server_identity(), log=Logged().log)
-        async with listener.running(), connected(("127.0.0.1", listener.addresses[0][1]), client()) as peer:
+        async with running(listener), connected(("127.0.0.1", listener.addresses[0][1]), client()) as peer:
             assert (await peer.get()).status == 200
 
     @on_both_loops
@@ -124,7 +125,7 @@ class TestAddresses:
         _fail(monkeypatch, errno.EAFNOSUPPORT, family=socket.AF_INET6)
         logged = Logged()
         listener = Listener(Service().app, [("::", 0)], server_identity(), log=logged.log)
-        async with listener.running(), connected(("127.0.0.1", listener.addresses[0][1]), client()) as peer:
+        async with running(listener), connected(("127.0.0.1", listener.addresses[0][1]), client()) as peer:
             assert (await peer.get()).status == 200
             assert listener.addresses[0][0] == "0.0.0.0"
         assert [entry["address"] for entry in logged.events("kernel_without_ipv6")] == ["0.0.0.0"]
@@ -257,11 +258,11 @@ class TestLimits:
     async def test_a_connection_in_its_handshake_is_evicted_too(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
             listener = await stack.enter_async_context(serving(Limits(connections=1)))
-            silent = await stack.enter_async_context(connected(listener.addresses[0], None))
+            idle = await stack.enter_async_context(connected(listener.addresses[0], None))
             await until(lambda: listener.connections)
             new_peer = await stack.enter_async_context(connected(listener.addresses[0], client()))
             assert (await new_peer.get()).status == 200
-            assert await silent.closed() == b""
+            assert await idle.closed() == b""
 
 
 class TestDrain:
@@ -339,7 +340,7 @@ class TestDrain:
 
 @contextlib.asynccontextmanager
 async def connected_from(source: str, address: tuple[str, int]) -> AsyncIterator[Peer]:
-    """A silent connection from another loopback address."""
+    """A idle connection from another loopback address."""
     raw = socket.create_connection(address, source_address=(source, 0))
     raw.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=raw)

@@ -89,3 +89,18 @@ async def test_shutdown_fails_readiness_from_its_beginning_on() -> None:
     shutdown.begin()
 
     assert (before, probe.problems()) == ({}, {"shutdown": "shutting down"})
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer"),
+    [
+        (None, (200, "[+]ping ok\n[+]collector ok: driver_not_loaded\nreadyz check passed\n")),
+        ("secret", (500, "[+]ping ok\n[-]collector failed: driver_not_loaded\nreadyz check failed\n")),
+    ],
+)
+async def test_a_check_with_a_state_says_it_and_no_more(
+    aiohttp_client: AiohttpClient, problem: str | None, answer: tuple[int, str]
+) -> None:
+    check = Check("collector", lambda: problem, state=lambda: "driver_not_loaded")
+
+    assert await ask(aiohttp_client, Probe("readyz", [PING, check], Logged().log), "?verbose") == answer

@@ -39,6 +39,8 @@ def test_defaults_are_a_promise() -> None:
         "simulated_scenario": None,
         "card_timeout": None,
         "open_timeout": 30.0,
+        "collector_memory_limit": 80 << 20,
+        "collector_descriptor_limit": 512,
         "node_name": None,
         "monitor_period": 15.0,
         "bind_address": None,
@@ -190,11 +192,12 @@ def test_what_is_wrong_is_said_with_what_was_given(argument: str, expected: str)
     [
         (b"- a\n- b\n", "must be a mapping of settings"),
         (b"just text", "must be a mapping of settings"),
-        (b"a: [", "is not YAML: "),
-        (b"\xff\xfe\xff", "cannot be read: "),
+        (b"a: [", "is not YAML: expected the node content, but found '<stream end>' (line 1, column 5)"),
+        (b"a: 1\nb: 2: 3\n", "is not YAML: mapping values are not allowed here (line 2, column 5)"),
+        (b"\xff\xfe\xff", "is no text in UTF-8"),
         (b"config: other.yaml\n", "config: unknown setting"),
     ],
-    ids=["list", "text", "broken", "not-utf-8", "another-file"],
+    ids=["list", "text", "unfinished", "two-in-one", "not-utf-8", "another-file"],
 )
 def test_files_that_hold_no_settings(tmp_path: Path, content: bytes, expected: str) -> None:
     file = tmp_path / "settings.yaml"
@@ -270,7 +273,7 @@ def test_a_problem_with_a_file_names_the_flag_that_gave_it(tmp_path: Path) -> No
     ]
 
 
-def test_a_rule_stays_silent_when_a_setting_it_concerns_is_invalid_itself() -> None:
+def test_a_rule_is_not_reported_when_one_of_its_settings_is_invalid() -> None:
     assert problems(ServeSettings, ["--bind-address=0.0.0.0", "--client-ca-file=/nowhere"]) == (
         "--client-ca-file=/nowhere: no such file",
     )
@@ -296,9 +299,34 @@ def test_settings_that_do_not_go_together(tmp_path: Path, arguments: Sequence[st
     assert expected in problem
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:32443", "http://127.0.0.1", "https://", "https://a:x", "https://[::1"])
+@pytest.mark.parametrize(
+    "url", ["", "a:0", "a:x", "a b", "[::1", "http://127.0.0.1", "https://", "https://a:x", "https://[::1"]
+)
 def test_snapshot_addresses_that_are_none(url: str) -> None:
-    assert problems(SnapshotSettings, [url]) == ("URL: must look like https://HOST:PORT",)
+    assert problems(SnapshotSettings, [url]) == ("URL: must look like HOST, HOST:PORT or https://HOST:PORT",)
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("127.0.0.1:32443", "https://127.0.0.1:32443"),
+        ("127.0.0.1", "https://127.0.0.1:32443"),
+        ("node-1", "https://node-1:32443"),
+        ("node-1.example:8443", "https://node-1.example:8443"),
+        ("node-1/monitor/snapshot", "https://node-1:32443/monitor/snapshot"),
+        ("node-1:443/metrics", "https://node-1:443/metrics"),
+        ("::1", "https://[::1]:32443"),
+        ("[::1]", "https://[::1]:32443"),
+        ("[::1]:443", "https://[::1]:443"),
+        ("https://node-1", "https://node-1"),
+        ("https://node-1:1/x", "https://node-1:1/x"),
+    ],
+)
+def test_a_device_manager_is_named_as_briefly_as_possible(given: str, url: str) -> None:
+    found = load(SnapshotSettings, [given], {})
+
+    assert isinstance(found, SnapshotSettings)
+    assert found.url == url
 
 
 def test_what_is_required_is_missed_together_with_other_problems() -> None:
@@ -357,3 +385,32 @@ def test_effective_settings_are_spelled_as_in_a_file(tmp_path: Path) -> None:
     assert given["secure-port"] == "32443"
     assert "cert-dir" not in given
     assert "config" not in given
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("--collector-memory-limit=64Mi", 64 << 20),
+        ("--collector-memory-limit=1.5Gi", 1536 << 20),
+        ("--collector-memory-limit=67108864", 64 << 20),
+        ("--collector-memory-limit=0.1Ki", "must be a size such as 80Mi"),
+        ("--collector-memory-limit=64MB", "must be a size such as 80Mi"),
+        ("--collector-memory-limit=-1", "must be between 16Mi and 64Gi"),
+        ("--collector-memory-limit=64", "must be between 16Mi and 64Gi"),
+    ],
+)
+def test_sizes_are_quantities(flag: str, expected: int | str) -> None:
+    if isinstance(expected, int):
+        assert serve(flag).collector_memory_limit == expected
+        return
+    with pytest.raises(SettingsError) as refused:
+        serve(flag)
+    assert refused.value.problems == (f"{flag}: {expected}",)
+
+
+@pytest.mark.parametrize("count", ["63", "2000000", "many"])
+def test_a_limit_of_descriptors_is_a_sensible_number(count: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        serve(f"--collector-descriptor-limit={count}")
+    what = "must be a whole number" if count == "many" else "must be between 64 and 1048576"
+    assert refused.value.problems == (f"--collector-descriptor-limit={count}: {what}",)

@@ -5,12 +5,14 @@ import gzip
 import ssl
 import zlib
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import unused_port
+from typing_extensions import override
 from yarl import URL
 
 from devicemanager.clock import SystemClock
@@ -19,7 +21,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.transport.client import INTERIM_LIMIT, HttpClient
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
-from tests.unit.worker.conftest import DeviceManagerPeer, Handler, StartPeer
+from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, Handler, StartPeer
 
 LIMIT_BYTES = 100_000
 
@@ -59,13 +61,13 @@ async def test_an_answer_comes_whole_with_its_times(client: HttpClient, start_pe
 
     received = await ask(client, peer.make_url("/x"))
 
-    assert (received.status, received.body, received.content_type) == (200, b'{"a":1}', "application/json")
+    assert (received.status, received.body) == (200, b'{"a":1}')
     assert received.age_s == 7
     assert received.date == datetime(2026, 8, 12, 9, 15, 4, tzinfo=UTC)
     assert before <= received.received_monotonic_s <= SystemClock().monotonic()
 
 
-@pytest.mark.parametrize("age", ["-1", "1.5", "soon", "", "99999999999", "\u0661"])
+@pytest.mark.parametrize("age", ["-1", "1.5", "soon", "", "\u0661", "1 2"])
 @pytest.mark.asyncio
 async def test_an_age_that_is_no_count_of_seconds_is_none(
     client: HttpClient, start_peer: StartPeer, age: str
@@ -75,9 +77,30 @@ async def test_an_age_that_is_no_count_of_seconds_is_none(
     assert (await ask(client, peer.make_url("/"))).age_s is None
 
 
+@pytest.mark.parametrize(
+    ("age", "seconds"),
+    [
+        ("0", 0),
+        (" 007 ", 7),
+        ("2147483647", 2**31 - 1),
+        ("99999999999", 2**31),
+        ("9" * 7000, 2**31),
+        ("0" * 7000 + "5", 5),
+    ],
+    ids=["none", "padded", "31 bits", "11 digits", "7000 digits", "7000 zeros"],
+)
+@pytest.mark.asyncio
+async def test_an_age_beyond_counting_is_very_old(
+    client: HttpClient, start_peer: StartPeer, age: str, seconds: int
+) -> None:
+    peer = await start_peer(answering(b"{}", Age=age))
+
+    assert (await ask(client, peer.make_url("/"))).age_s == seconds
+
+
 @pytest.mark.parametrize("date", ["yesterday", "Wed, 99 Aug 2026 09:15:04 GMT", "Fri, 31 Dec 9999 23:59:59 -2359"])
 @pytest.mark.asyncio
-async def test_a_date_that_is_none_is_none(client: HttpClient, start_peer: StartPeer, date: str) -> None:
+async def test_an_invalid_date_is_none(client: HttpClient, start_peer: StartPeer, date: str) -> None:
     peer = await start_peer(answering(b"{}", Date=date))
 
     assert (await ask(client, peer.make_url("/"))).date is None
@@ -225,7 +248,7 @@ async def test_a_redirect_is_not_followed(client: HttpClient, start_peer: StartP
 
 
 @pytest.mark.asyncio
-async def test_nobody_listening_is_unreachable_and_no_address_is_told(client: HttpClient) -> None:
+async def test_a_closed_port_is_unreachable_and_its_address_is_not_shown(client: HttpClient) -> None:
     with pytest.raises(FetchError, match="cannot connect: Connection refused") as caught:
         await ask(client, URL(f"http://127.0.0.1:{unused_port()}/"))
 
@@ -336,3 +359,80 @@ async def test_interim_answers_are_limited(client: HttpClient, start_peer: Start
         with pytest.raises(FetchError, match="more than 8 interim answers") as caught:
             await ask(client, more.make_url("/"))
         assert caught.value.state is SourceState.INVALID
+
+
+# Connections that are kept
+
+
+class MovableClock(SystemClock):
+    """The machine's time, on a wall clock that a test moves."""
+
+    moved = timedelta(0)
+
+    @override
+    def now(self) -> datetime:
+        return super().now() + self.moved
+
+
+@pytest.mark.parametrize(
+    ("moved", "connections"),
+    [(timedelta(0), 1), (timedelta(hours=23), 1), (timedelta(hours=25), 2)],
+    ids=["at once", "before its end", "after its end"],
+)
+@pytest.mark.asyncio
+async def test_a_kept_connection_is_not_used_once_the_peers_certificate_has_expired(
+    device_manager: DeviceManagerPeer, tmp_path: Path, moved: timedelta, connections: int
+) -> None:
+    peer = DeviceManagerPeer(tmp_path / "day", authority=device_manager.authority, days=1)
+    await peer.start()
+    context = await asyncio.to_thread(peer.client_context)
+    url = URL(f"https://127.0.0.1:{peer.port}/")
+    clock = MovableClock()
+    async with HttpClient(clock) as client:
+        for _ in range(2):
+            await ask(client, url, tls=context, server_hostname=SERVER_NAME)
+        clock.moved = moved
+        await ask(client, url, tls=context, server_hostname=SERVER_NAME)
+    await peer.stop()
+
+    assert len(set(peer.connections)) == connections
+
+
+@pytest.mark.asyncio
+async def test_an_answer_is_read_to_its_end_though_the_certificate_expires_meanwhile(
+    device_manager: DeviceManagerPeer, tmp_path: Path
+) -> None:
+    clock = MovableClock()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        await stream.write(b"x" * 1000)
+        clock.moved = timedelta(days=400)
+        await stream.write(b"x" * 1000)
+        return stream
+
+    device_manager.answer = slow
+    context = await asyncio.to_thread(device_manager.client_context)
+    async with HttpClient(clock) as client:
+        url = URL(f"https://127.0.0.1:{device_manager.port}/")
+        received = await ask(client, url, tls=context, server_hostname=SERVER_NAME)
+
+    assert len(received.body) == 2000
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_is_not_verified_is_kept_whatever_its_certificate_says(
+    device_manager: DeviceManagerPeer, tmp_path: Path
+) -> None:
+    peer = DeviceManagerPeer(tmp_path / "ended", authority=device_manager.authority, days=-1)
+    await peer.start()
+    context = await asyncio.to_thread(peer.client_context)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    async with HttpClient(SystemClock()) as client:
+        for _ in range(3):
+            await ask(client, URL(f"https://127.0.0.1:{peer.port}/"), tls=context)
+    await peer.stop()
+
+    assert len(set(peer.connections)) == 1

@@ -26,19 +26,41 @@ def parse(document: object) -> Allocation:
 
 def test_the_three_forms_of_the_allocator() -> None:
     exclusive = {"main": {**devices(accelerator()), "deviceIDs": [f"h100:{CARD}:0000"]}}
-    assert parse(exclusive) == Allocation((AllocatedCard("nvidia", CARD, 0, Mode.EXCLUSIVE, "main"),))
+    assert parse(exclusive) == Allocation(
+        (AllocatedCard("nvidia", CARD, 0, Mode.EXCLUSIVE, "main", units=1_600_000),)
+    )
     sliced = {"main": devices(accelerator(mode=3, index=1, allocated=400_000))}
-    assert parse(sliced) == Allocation((AllocatedCard("nvidia", CARD, 1, Mode.SLICED, "main"),))
+    assert parse(sliced) == Allocation((AllocatedCard("nvidia", CARD, 1, Mode.SLICED, "main", units=400_000),))
     partitioned = accelerator(
         mode=4,
         index=2,
+        allocated=200_000,
         allocatedPhysicalProfile="1g.10gb",
         allocatedPhysicalPlacements=[{"start": 0, "length": 1}],
         allocatedPhysicalID=PARTITION,
     )
     assert parse({"main": devices(partitioned)}) == Allocation(
-        (AllocatedCard("nvidia", CARD, 2, Mode.PARTITIONED, "main", PARTITION),)
+        (AllocatedCard("nvidia", CARD, 2, Mode.PARTITIONED, "main", PARTITION, "1g.10gb", 200_000),)
     )
+
+
+@pytest.mark.parametrize("units", [0, -1, 1_600_001, 1.5, "400000", True, None, [], 2**70])
+def test_a_number_of_units_that_no_card_has_is_none(units: object) -> None:
+    (card,) = parse({"main": devices(accelerator(mode=3, allocated=units))}).cards
+    assert card.units is None
+
+
+@pytest.mark.parametrize(
+    ("profile", "read"), [("1g.10gb", "1g.10gb"), ("1g\n.10gb", "1g .10gb"), ("", None), (5, None), (None, None)]
+)
+def test_the_profile_of_a_partition_is_one_line(profile: object, read: str | None) -> None:
+    (card,) = parse({"main": devices(accelerator(mode=4, allocatedPhysicalProfile=profile))}).cards
+    assert card.profile == read
+
+
+def test_only_a_partition_has_a_profile() -> None:
+    (card,) = parse({"main": devices(accelerator(mode=3, allocatedPhysicalProfile="1g.10gb"))}).cards
+    assert card.profile is None
 
 
 @pytest.mark.parametrize("text", [None, "", "  \n", "null", "{}"])
@@ -95,7 +117,7 @@ def test_what_is_not_understood_is_a_problem_and_never_an_exception(text: str, p
 )
 def test_a_part_that_is_not_understood_costs_itself_only(container: object) -> None:
     found = parse({"bad": container, "main": devices(accelerator())})
-    assert found.cards == (AllocatedCard("nvidia", CARD, 0, Mode.EXCLUSIVE, "main"),)
+    assert found.cards == (AllocatedCard("nvidia", CARD, 0, Mode.EXCLUSIVE, "main", units=1_600_000),)
     assert "container 'bad'" in (found.problem or "")
 
 
@@ -141,7 +163,7 @@ def test_modes_by_number_and_any_other_number_as_unknown(number: int, mode: Mode
 @pytest.mark.parametrize(
     ("index", "expected"), [(7, 7), (None, None), ("7", None), (-1, None), (1 << 32, None), (1.5, None)]
 )
-def test_an_index_that_is_none_costs_the_card_nothing(index: object, expected: int | None) -> None:
+def test_an_invalid_index_costs_the_card_nothing(index: object, expected: int | None) -> None:
     (card,) = parse({"main": devices(accelerator(index=index))}).cards
     assert (card.id, card.index) == (CARD, expected)
 
@@ -151,14 +173,14 @@ def test_a_partitions_id_counts_in_its_mode_only() -> None:
     assert card.partition_id is None
 
 
-CASE_N11 = "GPU-00000001-aaaa-bbbb-cccc-000000000001"
+UUID = "GPU-00000001-aaaa-bbbb-cccc-000000000001"
 
 
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        (CASE_N11, (CASE_N11, Mode.EXCLUSIVE, None)),
-        (f"{CASE_N11}::3", (CASE_N11, Mode.SHARED, None)),
+        (UUID, (UUID, Mode.EXCLUSIVE, None)),
+        (f"{UUID}::3", (UUID, Mode.SHARED, None)),
         (
             "MIG-00000000-0000-5000-8000-0000000000a0",
             (
@@ -167,14 +189,14 @@ CASE_N11 = "GPU-00000001-aaaa-bbbb-cccc-000000000001"
                 "MIG-00000000-0000-5000-8000-0000000000a0",
             ),
         ),
-        (f"MIG-{CASE_N11}/7/0", (CASE_N11, Mode.PARTITIONED, f"MIG-{CASE_N11}/7/0")),
+        (f"MIG-{UUID}/7/0", (UUID, Mode.PARTITIONED, f"MIG-{UUID}/7/0")),
         ("nvidia0/gi7", ("nvidia0/gi7", Mode.EXCLUSIVE, None)),
         ("0000:3c:00.0", ("0000:3c:00.0", Mode.EXCLUSIVE, None)),
         ("amdgpu_xcp_3", ("amdgpu_xcp_3", Mode.EXCLUSIVE, None)),
         ("slot-9", ("slot-9", Mode.EXCLUSIVE, None)),
     ],
 )
-def test_case_n11_every_form_of_an_id_is_kept_and_none_is_guessed(
+def test_every_form_of_a_device_id_is_kept_and_none_is_guessed(
     written: str, expected: tuple[str, Mode, str | None]
 ) -> None:
     found = parse({"c": devices(accelerator(id=written))})
@@ -184,8 +206,8 @@ def test_case_n11_every_form_of_an_id_is_kept_and_none_is_guessed(
 
 
 def test_a_replica_of_a_slice_stays_a_slice() -> None:
-    (card,) = parse({"c": devices(accelerator(id=f"{CASE_N11}::0", mode=3))}).cards
-    assert (card.id, card.mode) == (CASE_N11, Mode.SLICED)
+    (card,) = parse({"c": devices(accelerator(id=f"{UUID}::0", mode=3))}).cards
+    assert (card.id, card.mode) == (UUID, Mode.SLICED)
 
 
 def test_many_problems_are_counted_and_the_first_named() -> None:

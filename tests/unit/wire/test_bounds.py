@@ -75,7 +75,7 @@ def compact(document: object) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def test_the_fullest_honest_snapshot_is_read_whole() -> None:
+def test_the_largest_valid_snapshot_is_read_whole() -> None:
     body = compact(fullest_snapshot())
     assert len(body) <= snapshot.BODY_LIMIT_BYTES
     found = snapshot.parse(body)
@@ -102,7 +102,12 @@ def test_cards_are_counted_over_all_groups() -> None:
 def test_of_the_reasons_of_one_card_a_few_are_read() -> None:
     absent = {f"check{number}": "timeout" for number in range(64)} | {"temperature": "timeout"}
     (card,) = snapshot.parse(
-        compact({"groups": [{"manufacturer": "nvidia", "accelerators": [{"id": "GPU-1", "absent": absent}]}]})
+        compact(
+            {
+                "timestamp": "2026-08-12T09:15:04Z",
+                "groups": [{"manufacturer": "nvidia", "accelerators": [{"id": "GPU-1", "absent": absent}]}],
+            }
+        )
     ).cards["nvidia"]
     assert card.figures["temperature"] is Reason.NOT_REPORTED
 
@@ -112,8 +117,11 @@ PRESSURE = {"total": 1, "avg10": 0, "avg60": 0, "avg300": 0}
 PSI = {"full": PRESSURE, "some": PRESSURE}
 CPU = {"time": TIME, "usageNanoCores": 1, "usageCoreNanoSeconds": 1, "psi": PSI}
 MEMORY = {"time": TIME, "usageBytes": 1, "workingSetBytes": 1, "rssBytes": 1, "pageFaults": 1, "psi": PSI}
-DISK = dict.fromkeys(("availableBytes", "capacityBytes", "usedBytes", "inodesFree", "inodes", "inodesUsed"), 1)
-VOLUME = {"time": TIME, **DISK, "name": "data", "pvcRef": {"name": "data", "namespace": "team-a"}}
+DISK = {
+    "time": TIME,
+    **dict.fromkeys(("availableBytes", "capacityBytes", "usedBytes", "inodesFree", "inodes", "inodesUsed"), 1),
+}
+VOLUME = {**DISK, "name": "data", "pvcRef": {"name": "data", "namespace": "team-a"}}
 
 
 def fullest_pod(number: int, containers: int) -> dict[str, Any]:
@@ -128,13 +136,13 @@ def fullest_pod(number: int, containers: int) -> dict[str, Any]:
         ],
         "network": {"time": TIME, **interface, "interfaces": [interface, interface]},
         "volume": [VOLUME] * 8,
-        "ephemeral-storage": {"time": TIME, **DISK},
+        "ephemeral-storage": DISK,
         "process_stats": {"process_count": 3},
         **common,
     }
 
 
-def test_the_fullest_honest_summary_is_read_whole() -> None:
+def test_the_largest_valid_summary_is_read_whole() -> None:
     body = compact({"node": {"nodeName": "node-a", "cpu": CPU}, "pods": [fullest_pod(n, 4) for n in range(2000)]})
     assert len(body) <= 16 << 20
     summary = kubelet_summary.decode(body)
@@ -165,7 +173,7 @@ def test_every_other_document_is_bounded_too(decode: Callable[[bytes], object]) 
             decode(b'{"items":[' + b",".join([item] * 4_200_000) + b"]}")
 
 
-def test_the_fullest_honest_allocation_is_read_whole() -> None:
+def test_the_largest_valid_allocation_is_read_whole() -> None:
     placements = [{"start": start, "length": 1} for start in range(4)]
     cards = [
         {

@@ -25,7 +25,9 @@ from devicemanager.wire import instance_metrics
 from tests import devices
 
 CARD = "GPU-aaaa1111-0000-0000-0000-000000000001"
-WHOLE = AcceleratorUsage(CARD, "nvidia", 0, "H100", "Exclusive", devices.published(), unhealthy=False)
+WHOLE = AcceleratorUsage(
+    CARD, "nvidia", 0, "H100", "Exclusive", devices.published(), unhealthy=False, memory_granted_mib=81920
+)
 SAMPLE = UsageSample(
     timestamp=datetime(2026, 8, 12, 9, 15, 0, 512_873, tzinfo=UTC),
     cpu_usage_nanocores=120_345_678,
@@ -35,6 +37,7 @@ SAMPLE = UsageSample(
     accelerators=(WHOLE,),
     requests=Resources(500, 256),
     limits=Resources(2000, 1024, 10240),
+    declared_limits=Resources(2000, 1024, 10240),
     sources=(
         SourceReport("kubelet", SourceState.OK, 9),
         SourceReport("device-manager/nvidia", CollectorState.CRASHED, 20, "signal 11"),
@@ -88,7 +91,56 @@ def test_the_v1_body_key_by_key() -> None:
         "mode": "Exclusive",
         "powerLimitWatts": 700,
         "clockReductionReasons": [],
+        "memoryTotalMiB": 81920,
+        "memoryUsedMiB": 20480,
     }
+
+
+def test_the_keys_of_the_operators_later_version() -> None:
+    sample = written()["sample"]
+    later = {
+        "cpuTotalMilliCores": 2000,
+        "cpuUsedMilliCores": 121,
+        "memoryTotalMiB": 1024,
+        "memoryUsedMiB": 512,
+        "storageTotalMiB": 10240,
+        "storageUsedMiB": 640,
+    }
+    assert {key: sample[key] for key in later} == later
+    (card,) = sample["accelerators"]
+    assert (card["memoryTotalMiB"], card["memoryUsedMiB"]) == (81920, 20480)
+
+
+def test_a_total_is_0_where_nothing_is_declared_and_missing_where_it_is_not_known() -> None:
+    none = written(replace(USAGE, sample=replace(SAMPLE, declared_limits=Resources(0, 0, 0))))["sample"]
+    assert [none[key] for key in ("cpuTotalMilliCores", "memoryTotalMiB", "storageTotalMiB")] == [0, 0, 0]
+    unknown = written(replace(USAGE, sample=replace(SAMPLE, declared_limits=Resources(5))))["sample"]
+    assert unknown["cpuTotalMilliCores"] == 5
+    assert not {"memoryTotalMiB", "storageTotalMiB"} & unknown.keys()
+
+
+def test_what_was_not_measured_has_neither_name() -> None:
+    card = replace(WHOLE, figures=devices.published(memory_used=Reason.UNSUPPORTED), memory_granted_mib=Reason.LOST)
+    sample = replace(
+        SAMPLE,
+        cpu_usage_nanocores=Reason.NOT_YET,
+        memory_working_set_mib=Reason.STALE,
+        ephemeral_storage_used_mib=Reason.TIMEOUT,
+        accelerators=(card,),
+    )
+    document = written(replace(USAGE, sample=sample))["sample"]
+    assert not {"cpuUsedMilliCores", "memoryUsedMiB", "storageUsedMiB"} & document.keys()
+    assert not {"memoryTotalMiB", "memoryUsedMiB"} & document["accelerators"][0].keys()
+
+
+def test_health_and_profile() -> None:
+    partition = replace(WHOLE, unhealthy=True, unhealthy_reason="double-bit ECC error", profile="1g.10gb")
+    (card,) = written(replace(USAGE, sample=replace(SAMPLE, accelerators=(partition,))))["sample"]["accelerators"]
+    assert (card["unhealthy"], card["unhealthyReason"], card["profile"]) == (
+        True,
+        "double-bit ECC error",
+        "1g.10gb",
+    )
 
 
 def test_the_additive_keys() -> None:
@@ -185,9 +237,56 @@ class TestParse:
             False,
         )
 
+    def test_reads_the_operators_later_answer(self) -> None:
+        body = {
+            "kind": "InstanceMetrics",
+            "apiVersion": "worker.gpustack.ai/v1",
+            "metadata": {"name": "demo", "namespace": "team-a", "uid": "u"},
+            "sample": {
+                "timestamp": "2026-08-12T09:15:00Z",
+                "cpuTotalMilliCores": 4000,
+                "cpuUsedMilliCores": 250,
+                "memoryTotalMiB": 0,
+                "memoryUsedMiB": 512,
+                "storageTotalMiB": 20480,
+                "storageUsedMiB": 640,
+                "accelerators": [
+                    {
+                        "id": CARD,
+                        "mode": "Sliced",
+                        "memoryTotalMiB": 20480,
+                        "memoryUsedMiB": 8192,
+                        "unhealthy": False,
+                    },
+                    {"id": "GPU-2", "mode": ""},
+                ],
+            },
+        }
+        sample = instance_metrics.parse(json.dumps(body).encode()).sample
+        assert sample is not None
+        assert (sample.cpu_usage_nanocores, sample.memory_working_set_mib) == (250_000_000, 512)
+        assert (sample.ephemeral_storage_used_mib, sample.rootfs_used_mib) == (640, Reason.NOT_REPORTED)
+        assert sample.limits == Resources(4000, None, 20480)
+        assert sample.declared_limits == Resources(4000, 0, 20480)
+        share, bare = sample.accelerators
+        assert [share.figures[name] for name in ("memory_total", "memory_used")] == [20480, 8192]
+        assert share.memory_granted_mib == 20480
+        assert (bare.figures["memory_used"], bare.memory_granted_mib) == (Reason.NOT_REPORTED, Reason.NOT_REPORTED)
+
+    def test_a_pod_without_a_limit_of_its_own_keeps_none_though_a_container_has_one(self) -> None:
+        sample = replace(SAMPLE, limits=Resources(), timestamp=SAMPLE.timestamp.replace(microsecond=0))
+        whole = replace(USAGE, sample=sample)
+        assert instance_metrics.parse(encoded(whole)) == whole
+
+    def test_a_slice_whose_part_is_unknown_is_not_taken_for_the_card(self) -> None:
+        share = replace(WHOLE, mode="Sliced", memory_granted_mib=Reason.NOT_REPORTED)
+        sample = replace(SAMPLE, accelerators=(share,), timestamp=SAMPLE.timestamp.replace(microsecond=0))
+        whole = replace(USAGE, sample=sample)
+        assert instance_metrics.parse(encoded(whole)) == whole
+
     def test_words_of_a_newer_server_do_not_break_it(self) -> None:
         document = written()
-        del document["sample"]["cpuUsageNanoCores"]
+        del document["sample"]["cpuUsageNanoCores"], document["sample"]["cpuUsedMilliCores"]
         document["sample"]["absent"] = {"cpuUsageNanoCores": "novel", "else": "novel"}
         document["sample"]["sources"] = [{"name": "kubelet", "state": "novel"}]
         document["sample"]["surprise"] = {"a": 1}

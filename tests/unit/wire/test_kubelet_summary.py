@@ -25,7 +25,7 @@ TIME = "2026-01-01T10:05:00Z"
 MOMENT = datetime(2026, 1, 1, 10, 5, tzinfo=UTC)
 UID = "11111111-1111-4111-8111-111111111111"
 
-CASE_K01 = {
+POD = {
     "node": {"nodeName": "node-a", "startTime": "2026-01-01T00:00:00Z"},
     "pods": [
         {
@@ -132,8 +132,8 @@ def test_a_recreated_pod_of_the_same_name_is_another() -> None:
     assert summary(old, pod()).pod("team-a", "web-0", UID) == EXPECTED
 
 
-def test_case_k01() -> None:
-    entry = only(decode(json.dumps(CASE_K01).encode()))
+def test_ended_containers_count_no_more_and_an_unknown_figure_makes_its_sum_absent() -> None:
+    entry = only(decode(json.dumps(POD).encode()))
     ended = dict.fromkeys(("init-net", "init-db", "dying"), ContainerState.ENDED)
     for states in ({}, {**ended, "app": ContainerState.RUNNING, "bare": ContainerState.WAITING}):
         found = pod_usage(entry, node_time=None, states=states)
@@ -159,13 +159,13 @@ def test_case_k01() -> None:
     ],
     ids=["just created", "nulls", "empty blocks"],
 )
-def test_case_k02_missing_blocks_are_absent_and_never_zero(entry: object) -> None:
+def test_missing_blocks_are_absent_and_never_zero(entry: object) -> None:
     found = usage(entry)
     figures = (found.cpu_nanocores, found.memory_working_set_bytes, found.rootfs_used_bytes)
     assert all(isinstance(figure, Reason) for figure in (*figures, found.ephemeral_storage_used_bytes))
 
 
-def test_case_k02_memory_of_all_zeros_is_unknown_for_a_running_container() -> None:
+def test_memory_of_all_zeros_is_unknown_for_a_running_container() -> None:
     zeros = {"time": TIME, "availableBytes": 2**30, "usageBytes": 0, "workingSetBytes": 0, "rssBytes": 0}
     document = pod()
     document["memory"] = zeros
@@ -238,11 +238,47 @@ def test_a_malformed_node_costs_the_pods_nothing(bad: object) -> None:
     assert list(found.pods) == [EXPECTED]
 
 
-@pytest.mark.parametrize("bad", ["garbage", 5, "0001-01-01T00:00:00Z"])
-def test_a_time_that_is_none_leaves_the_figure(bad: object) -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "garbage",
+        5,
+        "0001-01-01T00:00:00Z",
+        "1754-08-30T22:43:41.128654848Z",
+        "1970-01-01T00:00:00Z",
+        "1999-12-31T23:59:59Z",
+    ],
+)
+def test_a_value_whose_age_cannot_be_told_is_absent(bad: object) -> None:
     document = pod()
     document["cpu"]["time"] = bad
-    assert usage(document).cpu_nanocores == 7
+    found = usage(document)
+    assert found.cpu_nanocores is Reason.INVALID_DATA
+    assert found.memory_working_set_bytes == 9
+
+
+def test_a_value_without_a_time_is_absent() -> None:
+    document = pod()
+    del document["memory"]["time"]
+    assert usage(document).memory_working_set_bytes is Reason.INVALID_DATA
+
+
+@pytest.mark.parametrize(
+    ("memory", "bytes_"),
+    [
+        ({"availableBytes": 30, "workingSetBytes": 10}, 40),
+        ({"availableBytes": 30, "workingSetBytes": 0}, 30),
+        ({"availableBytes": 0, "workingSetBytes": 0}, None),
+        ({"workingSetBytes": 10}, None),
+        ({"availableBytes": 30}, None),
+        ({"availableBytes": -1, "workingSetBytes": 10}, None),
+        ({"availableBytes": "x", "workingSetBytes": 10}, None),
+        ("x", None),
+        (None, None),
+    ],
+)
+def test_what_memory_the_node_has(memory: object, bytes_: int | None) -> None:
+    assert summary(pod(), node={"memory": memory}).node_memory_bytes == bytes_
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"pods":null}', b'{"pods":{}}', b'{"node":null,"pods":[]}'])

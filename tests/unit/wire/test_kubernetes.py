@@ -45,7 +45,7 @@ def test_what_is_no_watch_line_is_refused(body: bytes) -> None:
         kubernetes.parse_watch_line(body)
 
 
-def test_a_status_is_told_from_other_bodies() -> None:
+def test_a_status_is_distinguished_from_other_bodies() -> None:
     status = kubernetes.parse_status(
         b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"m","reason":"NotFound",'
         b'"details":{"name":"web","group":"g","kind":"instances"},"code":404}'

@@ -31,13 +31,32 @@ def test_addresses_keep_their_order_and_unknown_types() -> None:
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536, "10250", None, 1.5, True])
-def test_a_port_that_is_none_reads_as_none(port: Any) -> None:
+def test_an_invalid_port_reads_as_none(port: Any) -> None:
     assert parsed(daemonEndpoints={"kubeletEndpoint": {"Port": port}}).kubelet_port is None
 
 
 @pytest.mark.parametrize("addresses", [None, {}, "10.0.0.7", [1, None, {}, {"type": "InternalIP"}]])
-def test_addresses_that_are_none_are_left_out(addresses: Any) -> None:
+def test_invalid_addresses_are_left_out(addresses: Any) -> None:
     assert parsed(addresses=addresses) == nodes.Node((), None)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "nanocores"),
+    [
+        ({"cpu": "64"}, 64_000_000_000),
+        ({"cpu": 8}, 8_000_000_000),
+        ({"cpu": "1500m"}, 1_500_000_000),
+        ({"cpu": "0"}, None),
+        ({"cpu": "-1"}, None),
+        ({"cpu": "many"}, None),
+        ({"cpu": True}, None),
+        ({}, None),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_how_many_cores_it_has(capacity: Any, nanocores: int | None) -> None:
+    assert parsed(capacity=capacity).cpu_nanocores == nanocores
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"<html>"])

@@ -46,7 +46,7 @@ def test_cpu_is_a_quantity_or_absent(written: object, figure: Figure) -> None:
     assert (container.cpu_nanocores, container.memory_bytes) == (figure, 1)
 
 
-def test_case_m01() -> None:
+def test_an_empty_answer_is_a_failure_and_a_partial_one_makes_its_sums_absent() -> None:
     metadata = {"name": "web-0", "namespace": "team-a", "creationTimestamp": "2026-01-01T10:00:30Z"}
     empty = pod_metrics.parse(
         json.dumps(

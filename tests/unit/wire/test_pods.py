@@ -7,7 +7,6 @@ import pytest
 
 from devicemanager.errors import DocumentError
 from devicemanager.model.pod_stats import ContainerState
-from devicemanager.model.usage import Resources
 from devicemanager.wire import pods
 from devicemanager.wire.pods import Pod
 
@@ -35,13 +34,21 @@ def test_reads_identity_place_and_condition() -> None:
         status={
             "phase": "Running",
             "podIP": "fd00::7",
+            "podIPs": [{"ip": "fd00::7"}, {"ip": "10.0.0.7"}, {"ip": 5}, 5],
+            "containerStatuses": [
+                {"name": "main", "state": {"running": {"startedAt": "2026-01-01T10:00:09Z"}}},
+                {"name": "sshd", "state": {"running": {"startedAt": "2026-01-01T10:00:07Z"}}},
+                {"name": "log", "state": {"running": {"startedAt": "1970-01-01T00:00:00Z"}}},
+                {"name": "ended", "state": {"terminated": {"startedAt": "2026-01-01T10:09:00Z"}}},
+            ],
             "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}],
         },
     )
     assert found.created_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
+    assert found.started_at == datetime(2026, 1, 1, 10, 0, 9, tzinfo=UTC)
     assert found.labels == {"app.kubernetes.io/part-of": "i-1"}
-    assert (found.annotations["a"], found.kubelet_uid) == ("b", "beef")
-    assert (found.node_name, found.phase, found.pod_ip) == ("node-a", "Running", "fd00::7")
+    assert (found.annotations["a"], found.kubelet_uids) == ("b", ("u-1", "beef"))
+    assert (found.node_name, found.phase, found.pod_ips) == ("node-a", "Running", ("fd00::7", "10.0.0.7"))
     assert found.ready
     assert found.terminating
     assert found.ports == {"https": 32443}
@@ -49,7 +56,21 @@ def test_reads_identity_place_and_condition() -> None:
 
 def test_a_pod_just_created_has_nothing_yet() -> None:
     assert parse() == Pod("team-a", "demo", "u-1")
-    assert parse().kubelet_uid == "u-1"
+    assert parse().kubelet_uids == ("u-1",)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "uids"),
+    [
+        ({"kubernetes.io/config.hash": "h"}, ("u-1", "h")),
+        ({"kubernetes.io/config.mirror": "m"}, ("u-1", "m")),
+        ({"kubernetes.io/config.hash": "h", "kubernetes.io/config.mirror": "m"}, ("u-1", "h", "m")),
+        ({"kubernetes.io/config.hash": "h", "kubernetes.io/config.mirror": "h"}, ("u-1", "h")),
+        ({"kubernetes.io/config.hash": "", "kubernetes.io/config.mirror": "u-1"}, ("u-1",)),
+    ],
+)
+def test_a_static_pod_may_be_listed_under_three_uids(annotations: dict[str, str], uids: tuple[str, ...]) -> None:
+    assert parse(metadata={**METADATA, "annotations": annotations}).kubelet_uids == uids
 
 
 @pytest.mark.parametrize(
@@ -88,38 +109,8 @@ def test_the_state_of_every_kind_of_container(key: str, status: dict[str, object
     assert parse(status={key: [{"name": "main", **status}, 5, {}]}).containers == {"main": state}
 
 
-def test_resources_are_summed_over_the_containers_that_last() -> None:
-    spec = {
-        "containers": [
-            {"name": "main", "resources": {"limits": {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "1"}}},
-            {"name": "sshd", "resources": {"limits": {"cpu": "0.0001", "memory": "1"}, "requests": {"cpu": 2}}},
-        ],
-        "initContainers": [
-            {"name": "setup", "resources": {"limits": {"cpu": "64", "ephemeral-storage": "9Gi"}}},
-            {"name": "side", "restartPolicy": "Always", "resources": {"limits": {"ephemeral-storage": "10M"}}},
-        ],
-        "ephemeralContainers": [{"name": "debug", "resources": {"limits": {"cpu": "64"}}}],
-    }
-    found = parse(spec=spec)
-    assert found.limits == Resources(cpu_millicores=1501, memory_mib=1025, ephemeral_storage_mib=10)
-    assert found.requests == Resources(cpu_millicores=2000)
-
-
-@pytest.mark.parametrize("bad", ["", "1 Gi", "-1", "NaN", True, [], "1e30"])
-def test_a_quantity_that_is_none_makes_its_sum_unknown_and_no_other(bad: object) -> None:
-    spec = {
-        "containers": [
-            {"resources": {"limits": {"cpu": "1", "memory": bad}}},
-            {"resources": {"limits": {"memory": "1Gi"}}},
-            {"resources": 5},
-            5,
-        ]
-    }
-    assert parse(spec=spec).limits == Resources(cpu_millicores=1000)
-
-
 @pytest.mark.parametrize("port", [0, 65536, "https", None, 1.5])
-def test_a_port_that_is_none_is_left_out(port: object) -> None:
+def test_an_invalid_port_is_left_out(port: object) -> None:
     ports = [{"name": "https", "containerPort": port}, {"containerPort": 80}]
     assert parse(spec={"containers": [{"ports": ports}]}).ports == {}
 

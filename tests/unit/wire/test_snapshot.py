@@ -15,6 +15,7 @@ from devicemanager.model.accelerator import (
     CollectorStatus,
     Reading,
     Reason,
+    RestartReason,
     Sample,
     Snapshot,
 )
@@ -213,7 +214,7 @@ def test_the_operator_before_its_first_tick() -> None:
 
 def test_what_we_encode_is_what_we_parse() -> None:
     absent = Reading.unreadable(Card(1, "GPU-2", None, "0000:2b:00.0"), Reason.LOST, "code 15")
-    status = CollectorStatus(CollectorState.CRASHED, SINCE, "ended by SIGSEGV", 3, 2)
+    status = CollectorStatus(CollectorState.CRASHED, SINCE, "ended by SIGSEGV", 3, {RestartReason.CRASHED: 2})
     body = wire.encode(Snapshot("nvidia", 15, Sample(TAKEN, 0.0, 0.0, (reading(), absent)), status, "worker-1"))
     peer = wire.parse(body)
     assert (peer.state, peer.detail, peer.node_name) == (CollectorState.CRASHED, "ended by SIGSEGV", "worker-1")
@@ -329,7 +330,7 @@ def test_a_section_that_cannot_be_used_says_why(section: object, reason: Reason)
     assert (peer.slices, peer.slices_reason) == (None, reason)
 
 
-def test_a_partition_of_a_sender_that_knows_no_pods() -> None:
+def test_a_partition_of_a_sender_without_pod_uids() -> None:
     partition = {"manufacturer": "nvidia", "deviceID": "GPU-1", "id": "MIG-1", "coresPercent": 7}
     slices = wire.parse(document(slices={"schemaVersion": 1, "partitions": [partition]})).slices
     assert slices is not None
@@ -361,16 +362,36 @@ def test_a_bad_slice_costs_itself_only() -> None:
         ("2026-08-12T17:15:04.512873+08:00", TAKEN),
         ("0001-01-01T00:00:00Z", None),
         ("0001-01-01T00:00:00+08:00", None),
-        ("9999-12-31T23:59:59-14:00", None),
-        ("2026-13-40T00:00:00Z", None),
-        ("2026-08-12 09:15:04Z", None),
-        ("yesterday", None),
-        (1786526104, None),
-        (None, None),
+        ("1970-01-01T00:00:09Z", datetime(1970, 1, 1, 0, 0, 9, tzinfo=UTC)),
     ],
 )
 def test_timestamps(text: object, expected: datetime | None) -> None:
     assert wire.parse(document(timestamp=text)).timestamp == expected
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "9999-12-31T23:59:59-14:00",
+        "2026-13-40T00:00:00Z",
+        "2026-08-12 09:15:04Z",
+        "yesterday",
+        "",
+        1786526104,
+        None,
+        True,
+        {},
+        [],
+    ],
+)
+def test_an_invalid_time_is_no_snapshot_and_no_zero_time(bad: object) -> None:
+    with pytest.raises(DocumentError, match="snapshot: timestamp: "):
+        wire.parse(document(timestamp=bad))
+
+
+def test_a_snapshot_without_a_time_is_none() -> None:
+    with pytest.raises(DocumentError, match="snapshot: timestamp: "):
+        wire.parse(b'{"periodSeconds":15,"groups":[]}')
 
 
 @pytest.mark.parametrize(
@@ -394,8 +415,8 @@ def test_a_state_of_tomorrow_is_a_failure_that_names_it() -> None:
         (b"", "snapshot:"),
         (b"null", "object"),
         (b"[]", "object"),
-        (b"{}", "groups"),
-        (b'{"groups":"none"}', "array"),
+        (b'{"timestamp":"2026-08-12T09:15:04Z"}', "groups"),
+        (b'{"timestamp":"2026-08-12T09:15:04Z","groups":"none"}', "array"),
         (b'{"groups":[', "snapshot:"),
         (b"\xff\xfe", "snapshot:"),
         (b'{"groups":[{"manufacturer":"n","accelerators":[{"id":"a","memory":NaN}]}]}', "snapshot:"),
@@ -444,8 +465,7 @@ def test_partitions_of_a_card_have_their_own_figures_and_none_of_the_board() -> 
 
 
 def listing(partitions: object) -> bytes:
-    card = {"id": "GPU-1", "memory": 81920, "partitions": partitions}
-    return json.dumps({"groups": [{"manufacturer": "nvidia", "accelerators": [card]}]}).encode()
+    return document({"id": "GPU-1", "memory": 81920, "partitions": partitions})
 
 
 def test_partitions_are_read_as_they_were_encoded() -> None:
@@ -453,9 +473,7 @@ def test_partitions_are_read_as_they_were_encoded() -> None:
     sample = Sample(TAKEN, 100.0, 0.02, (replace(reading(), partitions=(one,)),))
     peer = wire.parse(wire.encode(Snapshot("nvidia", 15.0, sample, OK)))
     assert peer.partitions == {
-        "nvidia": (
-            SliceUsage("", "", "GPU-1", 1024, Reason.UNSUPPORTED, partition_id="MIG-1", memory_total_mib=10240),
-        )
+        "nvidia": (SliceUsage("", "", "GPU-1", 1024, Reason.UNSUPPORTED, "MIG-1", 10240, profile="1g.10gb"),)
     }
     assert peer.slices is None
 

@@ -11,6 +11,7 @@ from devicemanager.model.accelerator import (
     CollectorStatus,
     Reading,
     Reason,
+    RestartReason,
     Sample,
     Snapshot,
 )
@@ -44,7 +45,7 @@ def test_the_example_is_what_is_served() -> None:
         Reason.TIMEOUT,
         "the card did not answer within 2 s",
     )
-    status = CollectorStatus(CollectorState.OK, SINCE, restarts=1)
+    status = CollectorStatus(CollectorState.OK, SINCE, restarts={RestartReason.CRASHED: 1})
     served = Snapshot("nvidia", 15, Sample(TAKEN, 0.0, 0.0, (healthy, hung)), status, "worker-1")
     starting = Snapshot("nvidia", 15, None, CollectorStatus(CollectorState.STARTING, SINCE))
     first, second = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)

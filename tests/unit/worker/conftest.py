@@ -16,10 +16,12 @@ from blockbuster import BlockBuster, blockbuster_ctx
 from typing_extensions import override
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
+from devicemanager.rules import retries
 from devicemanager.tls.certificates import Authority
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.credentials import Kubeconfig
+from tests.cluster.stand_in import StandInCluster
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 StartPeer = Callable[[Handler], Awaitable[TestServer]]
@@ -28,12 +30,18 @@ StartPeer = Callable[[Handler], Awaitable[TestServer]]
 @pytest.fixture(autouse=True)
 def blocking_calls_fail() -> Iterator[BlockBuster]:
     """A blocking call made on the loop by the worker's own code fails the test."""
-    # Credentials are read on a loop of their own in a thread of its own, and may block that.
+    # Plugins are asked on a loop of their own in a thread of its own, and may block that.
     with blockbuster_ctx(
         scanned_modules=["devicemanager.transport", "devicemanager.worker"],
-        excluded_modules=["devicemanager.worker.credentials"],
+        excluded_modules=["devicemanager.worker.credential_plugins"],
     ) as blockbuster:
         yield blockbuster
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures that may have passed are tried again at once: that they wait is shown in virtual time."""
+    monkeypatch.setattr(retries, "FIRST_S", 0.002)
 
 
 class SkewedClock(SystemClock):
@@ -88,15 +96,20 @@ class DeviceManagerPeer:
         authority: Signs its certificate and those of its clients.
         answer: Replace it to misbehave.
         requests: Paths asked for.
+        connections: On which, request by request.
     """
 
-    def __init__(self, folder: Path, name: str = SERVER_NAME) -> None:
-        self.authority = Authority.create("device managers")
+    def __init__(
+        self, folder: Path, name: str = SERVER_NAME, authority: Authority | None = None, days: int = 365
+    ) -> None:
+        self.authority = authority or Authority.create("device managers")
         self.requests: list[str] = []
         self.answer: Handler = self.snapshot
         self.document: dict[str, Any] = {}
         self.headers: dict[str, str] = {"Age": "0"}
         self.handshakes = 0
+        self.connections: list[object] = []
+        self._days = days
         self._folder = folder
         self._name = name
         self._runner: web.AppRunner | None = None
@@ -135,12 +148,13 @@ class DeviceManagerPeer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request.path)
+        self.connections.append(request.transport)
         return await self.answer(request)
 
     def _write(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         self.authority.pem.write(self._folder, "ca")
-        self.authority.serving([self._name]).write(self._folder, "serving")
+        self.authority.serving([self._name], days=self._days).write(self._folder, "serving")
         self.authority.client("worker").write(self._folder, "worker")
 
 

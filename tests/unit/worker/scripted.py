@@ -83,10 +83,7 @@ class ScriptedCluster(Cluster):
             document = script.uncached
         if isinstance(document, FetchError):
             raise document
-        now = self.clock.now()
-        return Received(
-            200, json.dumps(document).encode(), "application/json", now, self.clock.monotonic(), date=now
-        )
+        return Received(200, json.dumps(document).encode(), self.clock.monotonic(), date=self.clock.now())
 
     @override
     async def get(
@@ -132,8 +129,7 @@ class ScriptedDeviceManagers(DeviceManagers):
         if isinstance(script.document, FetchError):
             raise script.document
         found = snapshot.parse(json.dumps(script.document).encode())
-        now = self._by_clock.now()
-        return SnapshotRead(found, Received(200, b"", "", now, self._by_clock.monotonic(), age_s=1))
+        return SnapshotRead(found, Received(200, b"", self._by_clock.monotonic(), age_s=1))
 
 
 @dataclass
@@ -156,7 +152,7 @@ class World:
             objects.instance(spec, instance_uid, created),
         )
         self.cluster.on(f"/api/v1{base}/pods/{spec.name}", pod)
-        self.cluster.on(kubelet_path(spec.node or ""), stats_summary(spec.node or "", [pod], now, now))
+        self.cluster.on(kubelet_path(spec.node or ""), stats_summary(spec.node or "", [pod], now))
         self.cluster.on(f"/apis/metrics.k8s.io/v1beta1{base}/pods/{spec.name}", pod_metrics(pod, now))
         for manufacturer in {grant.manufacturer for grant in spec.grants}:
             cards = [card(grant.id) for grant in spec.grants if grant.manufacturer == manufacturer]

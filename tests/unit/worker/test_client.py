@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import SettingsError
 from devicemanager.model.accelerator import Reason
+from devicemanager.model.figures import Figures
 from devicemanager.model.usage import UsageSample
 from devicemanager.worker.client import Client, ReadOptions, connect, connect_reader
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.deadlines import Deadlines
 from devicemanager.worker.outcomes import Answer, ListOutcome, Outcome, Unavailable
 from devicemanager.worker.sources import Ages
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, SkewedClock
 
 WEB = InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")])
@@ -107,20 +109,106 @@ async def test_each_fault_of_the_kubelet_leads_to_the_fallback(
     assert len(sample.accelerators) == 1
 
 
-@pytest.mark.parametrize("behind", [timedelta(minutes=4), timedelta(minutes=10)], ids=str)
+PASSING = [
+    *(Fault(Trouble.ERROR, status=status) for status in (429, 500, 502, 503, 504)),
+    Fault(Trouble.RESET),
+    Fault(Trouble.HALF),
+]
+
+
+@pytest.mark.parametrize(
+    "fault", PASSING, ids=lambda fault: f"{fault.trouble.name} {fault.status}" if isinstance(fault, Fault) else ""
+)
 @pytest.mark.asyncio
-async def test_blocks_left_behind_are_stale(side: Client, furnished: StandInCluster, behind: timedelta) -> None:
-    with furnished.faults.on("kubelet/node-a", Fault(Trouble.STALE, behind=behind)):
+async def test_a_failure_of_a_moment_costs_no_answer(
+    side: Client, furnished: StandInCluster, device_manager: DeviceManagerPeer, fault: Fault
+) -> None:
+    async def failing_once(request: web.Request) -> web.StreamResponse:
+        device_manager.answer = device_manager.snapshot
+        return web.Response(status=fault.status)
+
+    await side.reader.read("team-a", "web")  # device managers are known from here on
+    device_manager.answer = failing_once
+    for target in ("instances.worker.gpustack.ai", "pods", "kubelet/node-a"):
+        furnished.faults.switch_on(target, fault, times=1)
+
+    outcome = await side.reader.read("team-a", "web")
+
+    assert states_of(outcome) == {"kubelet": "ok", "device-manager/nvidia": "ok"}
+    assert len(sample_of(outcome).accelerators) == 1
+
+
+@pytest.mark.parametrize(
+    "fault", PASSING, ids=lambda fault: f"{fault.trouble.name} {fault.status}" if isinstance(fault, Fault) else ""
+)
+@pytest.mark.asyncio
+async def test_a_failure_of_a_moment_costs_no_list(side: Client, furnished: StandInCluster, fault: Fault) -> None:
+    await side.reader.read("team-a", "web")  # device managers are known from here on
+    for target in ("instances.worker.gpustack.ai", "pods", "kubelet/node-a"):
+        furnished.faults.switch_on(target, fault, times=1)
+
+    outcome = await side.reader.list()
+
+    assert isinstance(outcome, ListOutcome)
+    assert (len(outcome.items), outcome.warnings) == (1, ())
+
+
+@pytest.mark.asyncio
+async def test_pods_that_cannot_be_read_cost_their_rows_and_say_so(
+    side: Client, furnished: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicemanager.worker.workloads.reads.BATCH", 1)
+    furnished.add_instance(InstanceSpec("team-b", "web", "node-a"))
+    await side.reader.read("team-a", "web")  # device managers are known from here on
+    furnished.faults.switch_on("pods", Fault(Trouble.ERROR, status=403), times=1)
+
+    outcome = await side.reader.list()
+
+    assert isinstance(outcome, ListOutcome)
+    assert [item.sample is None for item in outcome.items] == [True, False]
+    [(name, why)] = outcome.absences.items()
+    assert name == "team-a/web"
+    assert why.startswith("the pods of Instance team-a/web cannot be read: HTTP 403: ")
+    [warning] = outcome.warnings
+    assert warning.startswith("the pods of 1 Instances cannot be read: forbidden: HTTP 403: ")
+
+
+@pytest.mark.asyncio
+async def test_a_failure_of_a_moment_costs_no_fallback(side: Client, furnished: StandInCluster) -> None:
+    furnished.faults.switch_on("pods.metrics.k8s.io", Fault(Trouble.ERROR, status=500), times=1)
+    with furnished.faults.on("kubelet/node-a", Fault(Trouble.ERROR, status=403)):
+        outcome = await side.reader.read("team-a", "web")
+
+    assert states_of(outcome)["metrics.k8s.io"] == "ok"
+
+
+@pytest.mark.asyncio
+async def test_blocks_left_behind_are_stale(side: Client, furnished: StandInCluster) -> None:
+    with furnished.faults.on("kubelet/node-a", Fault(Trouble.STALE, behind=timedelta(minutes=4))):
         sample = sample_of(await side.reader.read("team-a", "web"))
 
     assert sample.cpu_usage_nanocores is Reason.STALE
     assert sample.memory_working_set_mib is Reason.STALE
-    assert (sample.ephemeral_storage_used_mib is Reason.STALE) is (behind > timedelta(minutes=5))
+    assert isinstance(sample.ephemeral_storage_used_mib, int)
+
+
+@pytest.mark.asyncio
+async def test_where_every_block_is_left_behind_the_fallback_answers(
+    side: Client, furnished: StandInCluster
+) -> None:
+    with furnished.faults.on("kubelet/node-a", Fault(Trouble.STALE, behind=timedelta(minutes=10))):
+        outcome = await side.reader.read("team-a", "web")
+
+    sample = sample_of(outcome)
+    assert isinstance(sample.cpu_usage_nanocores, int)
+    assert sample.ephemeral_storage_used_mib is Reason.STALE
+    states = states_of(outcome)
+    assert (states["kubelet"], states["metrics.k8s.io"]) == ("stale", "ok")
 
 
 @pytest.mark.asyncio
 async def test_no_source_of_usage_at_all(side: Client, furnished: StandInCluster) -> None:
-    furnished.metrics_served = False
+    furnished.remove_metrics_api()
     with furnished.faults.on("kubelet/node-a", Fault(Trouble.ERROR, status=500)):
         outcome = await side.reader.read("team-a", "web")
 
@@ -173,7 +261,7 @@ async def test_a_recreated_instance_does_not_get_the_old_pod(side: Client, furni
 
 @pytest.mark.parametrize("skew", [timedelta(minutes=-5), timedelta(minutes=5)], ids=str)
 @pytest.mark.asyncio
-async def test_a_skewed_clock_of_ours_changes_no_age_and_no_figure(
+async def test_a_skewed_clock_of_the_reader_changes_no_age_and_no_figure(
     furnished: StandInCluster, kubeconfig: Path, options: ReadOptions, skew: timedelta
 ) -> None:
     async with connect(Kubeconfig(str(kubeconfig)), options, clock=SkewedClock(skew)) as side:
@@ -206,7 +294,8 @@ async def test_without_a_client_pair_only_the_cards_are_missing(
         outcome = await reader.read("team-a", "web")
 
     assert states_of(outcome) == {"kubelet": "ok", "device-manager/nvidia": "unauthorized"}
-    assert sample_of(outcome).accelerators == ()
+    (card,) = sample_of(outcome).accelerators
+    assert (card.id, card.figures) == ("GPU-1", Figures(Reason.PERMISSION))
 
 
 @pytest.mark.asyncio
@@ -217,10 +306,10 @@ async def test_a_rotated_client_pair_is_used_at_once(
     tmp_path: Path,
     options: ReadOptions,
 ) -> None:
-    stranger = DeviceManagerPeer(tmp_path / "stranger")
-    await stranger.start()
-    contexts = [await asyncio.to_thread(peer.client_context) for peer in (stranger, device_manager)]
-    await stranger.stop()
+    unknown = DeviceManagerPeer(tmp_path / "unknown")
+    await unknown.start()
+    contexts = [await asyncio.to_thread(peer.client_context) for peer in (unknown, device_manager)]
+    await unknown.stop()
     current = contexts[:1]
     rotating = ReadOptions(
         lambda: current[0],

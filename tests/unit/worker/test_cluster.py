@@ -5,25 +5,28 @@ import gzip
 import json
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
+from structlog.testing import capture_logs
 from typing_extensions import override
 from yarl import URL
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER
 from devicemanager.errors import FetchError, SettingsError
 from devicemanager.model.usage import SourceState
 from devicemanager.worker import cluster as cluster_module
 from devicemanager.worker.cluster import ClusterClient, object_path
 from devicemanager.worker.credentials import Credentials, CredentialsSource, Kubeconfig
 from devicemanager.worker.watch_stream import WatchEvent
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 from tests.unit.worker.conftest import Handler, StartPeer
 
 PODS = "/api/v1/namespaces/team-a/pods"
@@ -169,6 +172,84 @@ async def test_a_status_becomes_our_error(
     assert len(caught.value.message) < 300
 
 
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("7", 7),
+        ("Wed, 12 Aug 2026 09:15:09 GMT", 5),
+        ("Wed, 12 Aug 2026 09:15:00 GMT", 0),
+        ("soon", None),
+        ("-1", None),
+        (None, None),
+    ],
+)
+@pytest.mark.asyncio
+async def test_how_long_the_api_server_wants_to_be_left_alone_is_told(
+    start_peer: StartPeer, clients: list[ClusterClient], header: str | None, expected: int | None
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = status(403, "Forbidden", "no")
+        response.headers["Date"] = "Wed, 12 Aug 2026 09:15:04 GMT"
+        if header is not None:
+            response.headers["Retry-After"] = header
+        return response
+
+    client = await client_of(await start_peer(answer), clients)
+
+    with pytest.raises(FetchError) as read:
+        await client.get("/api")
+    with pytest.raises(FetchError) as watched:
+        async with client.watch("/api", resource_version="1"):
+            pass
+
+    assert read.value.retry_after_s == watched.value.retry_after_s == expected
+    assert read.value.again().retry_after_s == expected
+
+
+@pytest.mark.asyncio
+async def test_a_review_is_asked_again_as_a_read_is(start_peer: StartPeer, clients: list[ClusterClient]) -> None:
+    bodies = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        bodies.append(await request.read())
+        return status(500, "InternalError", "etcdserver: leader changed") if len(bodies) < 3 else web.Response()
+
+    client = await client_of(await start_peer(answer), clients)
+
+    await client.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", b"{}")
+
+    assert bodies == [b"{}"] * 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/api/v1/nodes/a/proxy/stats/summary", "/api/v1/nodes/b/proxy/stats/summary"),
+        ("/apis/metrics.k8s.io/v1beta1/pods", "/api/v1/pods"),
+        ("/apis/metrics.k8s.io/v1beta1/pods", "/apis/worker.gpustack.ai/v1alpha1/instances"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_one_dead_backend_of_the_api_server_leaves_the_others_their_retries(
+    start_peer: StartPeer, clients: list[ClusterClient], one: str, other: str
+) -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append(request.path)
+        dead = request.path == one or asked.count(other) < 2
+        return status(503, "ServiceUnavailable", "no") if dead else web.Response()
+
+    client = await client_of(await start_peer(answer), clients)
+    for _ in range(5):
+        with pytest.raises(FetchError):
+            await client.get(one)
+
+    await client.get(other)
+
+    assert (asked.count(one), asked.count(other)) == (8, 2)
+
+
 @pytest.mark.asyncio
 async def test_an_error_that_is_no_status_has_no_reason(
     start_peer: StartPeer, clients: list[ClusterClient]
@@ -193,7 +274,7 @@ async def test_a_kind_that_is_not_served_is_no_missing_object(
 
     with pytest.raises(FetchError) as missing:
         await cluster.get(f"{path}/db")
-    stand_in_cluster.metrics_served = False
+    stand_in_cluster.remove_metrics_api()
     with pytest.raises(FetchError) as unserved:
         await cluster.get(f"{path}/web")
 
@@ -216,12 +297,90 @@ async def test_a_401_reads_the_credentials_again_once(
 @pytest.mark.asyncio
 async def test_a_second_401_is_the_answer(client: ClusterClient, source: FixedCredentials, peer: TokenPeer) -> None:
     peer.token = "another cluster's"
+    source.token = "second"
 
     with pytest.raises(FetchError) as caught:
         await client.get("/api")
 
     assert caught.value.state is SourceState.UNAUTHORIZED
-    assert len(peer.asked) == 2
+    assert peer.asked == ["Bearer first", "Bearer second"]
+
+
+@pytest.mark.asyncio
+async def test_a_token_file_that_is_emptied_leaves_the_last_good_token_in_use_and_a_line_in_the_log(
+    peer: TokenPeer, start_peer: StartPeer, tmp_path: Path
+) -> None:
+    server = (await start_peer(peer.answer)).make_url("/")
+    token = tmp_path / "token"
+
+    class FromKubeconfig(Kubeconfig):
+        """The peer has no TLS, and a kubeconfig's token is only shown over TLS."""
+
+        @override
+        def load(self) -> Credentials:
+            return replace(super().load(), server=server, tls=None)
+
+    def renewed() -> None:
+        token.write_text("first")
+        (tmp_path / "kubeconfig").write_text(
+            "{clusters: [{name: c, cluster: {server: 'https://api.example'}}],"
+            " users: [{name: u, user: {tokenFile: token}}],"
+            " contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}"
+        )
+
+    await asyncio.to_thread(renewed)
+    async with ClusterClient(FromKubeconfig(str(tmp_path / "kubeconfig")), SystemClock()) as client:
+        peer.token = "nobody's"
+        await asyncio.to_thread(token.write_text, "")
+        with capture_logs() as logs, pytest.raises(FetchError) as caught:
+            await client.get("/api")
+        peer.token = "first"
+        await client.get("/api")
+
+    assert caught.value.state is SourceState.UNAUTHORIZED
+    assert peer.asked == ["Bearer first", "Bearer first"]
+    [line] = logs
+    assert line["event"] == "cluster_credentials_unreadable"
+    assert line["error"].endswith("token is empty")
+
+
+@pytest.mark.asyncio
+async def test_whoever_is_impersonated_is_named_in_every_request(start_peer: StartPeer) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = request.headers
+        seen.append((headers["Impersonate-User"], headers.getall("Impersonate-Group")))
+        return web.Response()
+
+    server = (await start_peer(answer)).make_url("/")
+    impersonation = (("Impersonate-User", "jane"), ("Impersonate-Group", "dev"), ("Impersonate-Group", "ops"))
+
+    class Impersonating(FixedCredentials):
+        @override
+        def load(self) -> Credentials:
+            return replace(super().load(), impersonation=impersonation)
+
+    async with ClusterClient(Impersonating(server), SystemClock()) as client:
+        await client.get("/api")
+        await client.post("/api", b"{}")
+        async with client.watch("/api", resource_version="1"):
+            pass
+
+    assert seen == [("jane", ["dev", "ops"])] * 3
+
+
+@pytest.mark.asyncio
+async def test_a_token_that_was_refused_is_not_shown_again(
+    client: ClusterClient, source: FixedCredentials, peer: TokenPeer
+) -> None:
+    peer.token = "another cluster's"
+
+    with pytest.raises(FetchError) as caught:
+        await client.get("/api")
+
+    assert caught.value.state is SourceState.UNAUTHORIZED
+    assert (source.loads, peer.asked) == (2, ["Bearer first"])
 
 
 @pytest.mark.asyncio
@@ -303,7 +462,7 @@ async def test_entering_without_credentials_says_what_to_change(tmp_path: Path) 
     ids=lambda value: value.trouble.name if isinstance(value, Fault) else "",
 )
 @pytest.mark.asyncio
-async def test_each_trouble_has_its_state(
+async def test_each_fault_has_its_state(
     cluster: ClusterClient, stand_in_cluster: StandInCluster, trouble: Fault, state: SourceState
 ) -> None:
     stand_in_cluster.add_instance(InstanceSpec("team-a", "web", "node-a"))
@@ -373,7 +532,7 @@ async def test_a_server_below_a_path_keeps_it(start_peer: StartPeer, clients: li
         "é",
     ],
 )
-def test_a_name_that_is_none_never_becomes_a_path(name: str) -> None:
+def test_an_invalid_name_never_becomes_a_path(name: str) -> None:
     with pytest.raises(FetchError) as caught:
         object_path("/api/v1/namespaces", name)
 

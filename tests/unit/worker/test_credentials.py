@@ -72,7 +72,7 @@ def test_another_ca_makes_another_context(account: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "\n", "two words", "eyJ.\x00", "é"])
-def test_a_token_that_is_none_is_refused_without_being_shown(account: Path, token: str) -> None:
+def test_an_invalid_token_is_refused_without_being_shown(account: Path, token: str) -> None:
     (account / "token").write_text(token)
 
     with pytest.raises(SettingsError, match="service account in") as caught:
@@ -90,7 +90,7 @@ def test_a_missing_file_is_named(account: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("port", [None, "", "http", "70000"])
-def test_a_port_that_is_none_is_named(account: Path, port: str | None) -> None:
+def test_an_invalid_port_is_named(account: Path, port: str | None) -> None:
     environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": port}
 
     with pytest.raises(SettingsError, match=f"KUBERNETES_SERVICE_PORT={port or ''} is no port"):
@@ -98,7 +98,7 @@ def test_a_port_that_is_none_is_named(account: Path, port: str | None) -> None:
 
 
 @pytest.mark.parametrize("ca", ["", "no certificate"])
-def test_a_ca_that_is_none_is_refused(account: Path, ca: str) -> None:
+def test_an_invalid_ca_is_refused(account: Path, ca: str) -> None:
     (account / "ca.crt").write_text(ca)
 
     with pytest.raises(SettingsError, match="service account in"):
@@ -287,3 +287,163 @@ def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> Non
 def test_a_server_that_is_no_url_is_refused(tmp_path: Path, server: str) -> None:
     with pytest.raises(SettingsError):
         Kubeconfig(write(tmp_path, {"token": "t"}, server=server)).load()
+
+
+def test_an_emptied_token_file_is_no_anonymous_access(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("first")
+    source = Kubeconfig(write(tmp_path, {"tokenFile": "token"}))
+    assert source.load().authorization == "Bearer first"
+    (tmp_path / "token").write_text(" \n")
+
+    with pytest.raises(SettingsError, match=r"tokenFile .*/token is empty"):
+        source.load()
+
+
+def test_a_token_file_counts_before_a_token_that_stands_in_for_it(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from the file")
+    source = Kubeconfig(write(tmp_path, {"tokenFile": "token", "token": "inline"}))
+    with pytest.raises(SettingsError):
+        source.load()  # "from the file" is no token
+
+    (tmp_path / "token").write_text("rotated")
+    assert source.load().authorization == "Bearer rotated"
+    (tmp_path / "token").write_text("")
+    assert source.load().authorization == "Bearer inline"
+
+
+def test_of_several_kubeconfigs_the_first_current_context_counts(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, {"token": name}, server=f"https://{name}.example")
+    (tmp_path / "empty").write_text("")
+    files = [str(tmp_path / "empty"), *(str(tmp_path / name / "kubeconfig") for name in ("first", "second"))]
+
+    found = Kubeconfig(":".join(files)).load()
+
+    assert (str(found.server), found.authorization) == ("https://first.example", "Bearer first")
+
+
+def test_whoever_is_impersonated_is(tmp_path: Path) -> None:
+    found = Kubeconfig(write(tmp_path, {"token": "t", "as": "jane", "as-groups": ["dev"]})).load()
+
+    assert found.impersonation == (("Impersonate-User", "jane"), ("Impersonate-Group", "dev"))
+
+
+@pytest.mark.parametrize(
+    "user", [{"token": "secret"}, {"username": "a", "password": "secret"}, {"exec": {"command": "/nowhere"}}]
+)
+def test_a_server_without_tls_is_shown_no_credential(tmp_path: Path, user: dict[str, Any]) -> None:
+    found = Kubeconfig(write(tmp_path, user, server="http://api.example:8080")).load()
+
+    assert (found.authorization, found.tls) == (None, None)
+
+
+@pytest.mark.parametrize("server", ["https://me:my-secret@api.example", "https://me@api.example"])
+def test_a_server_with_a_password_in_its_url_is_refused_without_showing_it(tmp_path: Path, server: str) -> None:
+    with pytest.raises(SettingsError, match="server must hold no user name and no password") as caught:
+        Kubeconfig(write(tmp_path, {"token": "t"}, server=server)).load()
+
+    assert "my-secret" not in str(caught.value)
+
+
+def test_inline_certificates_leave_no_file_behind_that_others_could_remove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    pair, other = AUTHORITY.client("me"), AUTHORITY.client("me again")
+    user = {"client-certificate-data": encoded(pair.certificate), "client-key-data": encoded(pair.key)}
+    source = Kubeconfig(write(tmp_path, user))
+
+    before = source.load()
+    assert list(scratch.iterdir()) == []
+    assert source.load().tls is before.tls
+    user = {"client-certificate-data": encoded(other.certificate), "client-key-data": encoded(other.key)}
+    write(tmp_path, user)
+    assert source.load().tls is not before.tls
+
+
+@pytest.mark.parametrize("missing", ["client-certificate-data", "client-key-data"])
+def test_half_a_pair_is_refused(tmp_path: Path, missing: str) -> None:
+    pair = AUTHORITY.client("me")
+    user = {"client-certificate-data": encoded(pair.certificate), "client-key-data": encoded(pair.key)}
+    del user[missing]
+
+    with pytest.raises(SettingsError, match="need each other"):
+        Kubeconfig(write(tmp_path, user)).load()
+
+
+def test_a_ca_file_that_is_empty_is_not_the_systems(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("")
+    changes = {"certificate-authority-data": None, "certificate-authority": "ca.crt"}
+
+    with pytest.raises(SettingsError, match="no certificate"):
+        Kubeconfig(write(tmp_path, {"token": "t"}, **changes)).load()
+
+
+PROXIES = {"HTTPS_PROXY": "proxy.example:3128", "NO_PROXY": ".internal"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "environment", "expected"),
+    [
+        ({}, PROXIES, "http://proxy.example:3128"),
+        ({}, {}, None),
+        ({"server": "https://api.internal"}, PROXIES, None),
+        ({"server": "https://127.0.0.1:6443"}, PROXIES, None),
+        ({"proxy-url": "http://of-the-cluster.example"}, PROXIES, "http://of-the-cluster.example"),
+        ({"server": "https://api.internal", "proxy-url": "http://mine.example"}, PROXIES, "http://mine.example"),
+    ],
+)
+def test_a_command_goes_through_the_proxy_of_its_environment(
+    tmp_path: Path, cluster: dict[str, Any], environment: dict[str, str], expected: str | None
+) -> None:
+    found = Kubeconfig(write(tmp_path, {"token": "t"}, **cluster), environment=environment).load()
+
+    assert (None if found.proxy is None else str(found.proxy)) == expected
+
+
+def test_whoever_does_not_hand_in_an_environment_connects_directly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in PROXIES.items():
+        monkeypatch.setenv(name, value)
+
+    assert Kubeconfig(write(tmp_path, {"token": "t"})).load().proxy is None
+
+
+@pytest.mark.parametrize(
+    ("cluster", "environment", "named"),
+    [
+        ({"proxy-url": "socks5://u:my-secret@proxy"}, {}, "proxy-url"),
+        ({}, {"HTTPS_PROXY": "socks5://u:my-secret@proxy"}, "HTTPS_PROXY"),
+        ({}, {"HTTPS_PROXY": "http://"}, "HTTPS_PROXY"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_named_without_its_password(
+    tmp_path: Path, cluster: dict[str, Any], environment: dict[str, str], named: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"{named} is no http or https URL") as caught:
+        Kubeconfig(write(tmp_path, {"token": "t"}, **cluster), environment=environment).load()
+
+    assert "my-secret" not in str(caught.value)
+
+
+def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
+    pair = AUTHORITY.client("me")
+    status = {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    user = plugin(tmp_path, f"print({json.dumps(credential)!r})")
+
+    found = Kubeconfig(write(tmp_path, user)).load()
+
+    assert found.authorization is None
+    assert found.tls is not None
+
+
+def test_a_plugin_has_the_time_that_its_caller_has(tmp_path: Path) -> None:
+    user = plugin(tmp_path, "import signal; signal.pause()")
+
+    with pytest.raises(SettingsError, match=r"did not answer within 0\.2 s"):
+        Kubeconfig(write(tmp_path, user), left_s=lambda: 0.2).load()

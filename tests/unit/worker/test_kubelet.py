@@ -5,9 +5,7 @@ import asyncio
 import pytest
 
 from devicemanager.clock import SystemClock
-from devicemanager.demo.cluster.faults import Fault, Trouble
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.transport.failures import attempt
@@ -15,6 +13,8 @@ from devicemanager.wire import pods
 from devicemanager.worker import kubelet
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.kubelet import ProxiedKubelets
+from tests.cluster.faults import Fault, Trouble
+from tests.cluster.stand_in import StandInCluster
 from tests.unit.worker.scripted import kubelet_path, world
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import StandInCluster
 from devicemanager.worker.client import ReadOptions
+from tests.cluster.stand_in import StandInCluster
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer
 
 PAGE = Path(__file__).parents[3] / "docs" / "library.md"

@@ -1,4 +1,4 @@
-"""All Instances at once, in virtual time: what is asked how often, and what a silent node costs."""
+"""All Instances at once, in virtual time: what is asked how often, and what a node that does not answer costs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import SourceState
-from devicemanager.worker import listing
+from devicemanager.worker import listing, pages
 from devicemanager.worker.outcomes import DeadlineExceeded, ListOutcome, ListResult, Unavailable
 from tests.timing import START
 from tests.unit.worker.conftest import card, snapshot_document
@@ -47,7 +47,7 @@ def fill(here: World, nodes: int, on_each: int) -> None:
             instances.append(objects.instance(spec, f"i-{uid}", created))
             mine.append(objects.instance_pod(spec, f"i-{uid}", f"p-{uid}", created, "10.42.0.1"))
         pods += mine
-        here.cluster.on(kubelet_path(node), stats_summary(node, mine, START, START))
+        here.cluster.on(kubelet_path(node), stats_summary(node, mine, START))
         cards = [card(f"GPU-{number}-{place}") for place in range(on_each)]
         here.device_managers.on((node, "nvidia"), snapshot_document(*cards, timestamp=START.isoformat()))
     instances.append(objects.instance(InstanceSpec("team-9", "gone", "node-0"), "i-gone", created))
@@ -98,7 +98,7 @@ async def test_each_peer_is_asked_once(here: World) -> None:
         **{kubelet_path(f"node-{number}"): 1 for number in range(3)},
     }
     assert {len(script.asked) for script in here.device_managers.scripts.values()} == {1}
-    assert loop.time() == pytest.approx(0.04)
+    assert loop.time() == pytest.approx(0.06)
 
 
 async def test_one_namespace_asks_only_for_that(here: World) -> None:
@@ -155,7 +155,7 @@ async def test_a_node_that_does_not_answer_costs_its_rows_their_figures(here: Wo
             assert failed is (item.node_name == "node-1")
             assert len(item.sample.accelerators) == 1
     assert found.warnings == ("node node-1: kubelet: timeout, no complete answer within 4 s",)
-    assert loop.time() == pytest.approx(4.02)
+    assert loop.time() == pytest.approx(4.04)
 
 
 async def test_a_device_manager_that_fails_costs_its_cards(here: World) -> None:
@@ -164,7 +164,8 @@ async def test_a_device_manager_that_fails_costs_its_cards(here: World) -> None:
     found = listed(await here.reader.list())
 
     cards = {item.node_name: item.sample.accelerators for item in found.items if item.sample is not None}
-    assert [node for node, entries in cards.items() if not entries] == ["node-2"]
+    assert {len(entries) for entries in cards.values()} == {1}
+    assert [node for node, (entry,) in cards.items() if not entry.figures.measured] == ["node-2"]
     assert found.warnings == ("node node-2: device-manager/nvidia: unreachable, HTTP 500",)
 
 
@@ -177,10 +178,12 @@ async def test_warnings_are_counted_past_the_first_twenty() -> None:
         found = listed(await here.reader.list())
 
     assert len(found.warnings) == 21
-    assert found.warnings[-1] == "and 10 more sources that did not answer"
+    assert found.warnings[-1] == "and 10 more"
 
 
-async def test_many_silent_nodes_still_answer_within_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_with_many_nodes_that_do_not_answer_meets_its_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(listing, "PARALLEL_NODES", 8)
     async with world() as here:
         fill(here, nodes=60, on_each=1)
@@ -226,6 +229,17 @@ async def test_time_that_runs_out_while_listing(here: World) -> None:
     here.cluster.scripts[PODS].takes_s = 1e6
 
     assert isinstance(await here.reader.list(deadline_s=1), DeadlineExceeded)
+
+
+async def test_a_list_that_is_cut_short_is_answered_and_says_so(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "LIST_LIMIT_ITEMS", 5)
+
+    found = listed(await here.reader.list())
+
+    assert len(found.items) == 5
+    assert found.warnings == ("not all Instances are listed: more than 5 objects",)
 
 
 async def test_an_object_that_cannot_be_read_costs_itself(here: World) -> None:

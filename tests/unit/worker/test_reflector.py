@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.transport.messages import Received
 from devicemanager.worker import reflector as reflector_module
 from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster
-from devicemanager.worker.reflector import Reflector, list_objects
+from devicemanager.worker.reflector import Reflector
 from devicemanager.worker.watch_stream import WatchEvent
 
 UNREACHABLE = FetchError(SourceState.UNREACHABLE, "cannot connect")
@@ -38,7 +38,7 @@ class ScriptedCluster(Cluster):
         self.pages: list[list[bytes]] = [[]]
         self.version = 10
         self.failures: list[FetchError] = []
-        self.watches: list[list[WatchEvent | FetchError]] = []
+        self.watches: list[Sequence[WatchEvent | FetchError | float]] = []
         self.lists = 0
         self.watched_from: list[tuple[float, str]] = []
         self.idle = asyncio.Event()
@@ -74,14 +74,19 @@ class ScriptedCluster(Cluster):
         async with aclosing(self._events(script)) as events:
             yield events
 
-    async def _events(self, script: "list[WatchEvent | FetchError] | None") -> AsyncGenerator[WatchEvent, None]:
+    async def _events(
+        self, script: "Sequence[WatchEvent | FetchError | float] | None"
+    ) -> AsyncGenerator[WatchEvent, None]:
         if script is None:
             self.idle.set()
             await asyncio.Event().wait()
         for event in script or ():
             if isinstance(event, FetchError):
                 raise event
-            yield event
+            if isinstance(event, float):  # seconds in which nothing happens
+                await asyncio.sleep(event)
+            else:
+                yield event
 
     @override
     async def fetch(self, *args: Any, **kwargs: Any) -> Received:
@@ -106,7 +111,9 @@ def scripted() -> ScriptedCluster:
 
 @pytest_asyncio.fixture
 async def reflector(scripted: ScriptedCluster) -> AsyncIterator[Reflector[str]]:
-    yield Reflector(scripted, "/things", describe, params={"labelSelector": "a=b"}, name="things")
+    yield Reflector(
+        scripted, "/things", describe, params={"labelSelector": "a=b"}, name="things", jitter=lambda: 0.5
+    )
 
 
 async def follow(reflector: Reflector[str], scripted: ScriptedCluster) -> None:
@@ -118,34 +125,6 @@ async def follow(reflector: Reflector[str], scripted: ScriptedCluster) -> None:
 
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
-
-
-async def test_pages_are_listed_to_the_end(scripted: ScriptedCluster) -> None:
-    scripted.pages = [[thing("a"), thing("b")], [thing("c")], []]
-
-    listing = await list_objects(scripted, "/things", json.loads)
-
-    assert [item["metadata"]["uid"] for item in listing.items] == ["a", "b", "c"]
-    assert listing.resource_version == "10"
-
-
-async def test_a_list_without_end_is_refused(scripted: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector_module, "LIST_LIMIT_ITEMS", 3)
-    scripted.pages = [[thing("a"), thing("b")], [thing("c"), thing("d")], []]
-
-    with pytest.raises(FetchError, match="more than 3 objects") as caught:
-        await list_objects(scripted, "/things", bytes)
-
-    assert caught.value.state is SourceState.INVALID
-
-
-async def test_a_list_that_is_none_is_invalid(scripted: ScriptedCluster) -> None:
-    scripted.pages = [[b"<html>"]]
-
-    with pytest.raises(FetchError) as caught:
-        await list_objects(scripted, "/things", bytes)
-
-    assert caught.value.state is SourceState.INVALID
 
 
 async def test_changes_are_applied(reflector: Reflector[str], scripted: ScriptedCluster) -> None:
@@ -232,9 +211,13 @@ async def test_the_copy_is_bounded(
     monkeypatch.setattr(reflector_module, "LIST_LIMIT_ITEMS", 2)
     scripted.watches = [[WatchEvent("ADDED", thing(str(number), 11 + number)) for number in range(5)]]
 
-    await follow(reflector, scripted)
+    with capture_logs() as logs:
+        await follow(reflector, scripted)
 
     assert set(reflector.items) == {"0", "1"}
+    assert [(line["event"], line["reason"]) for line in logs] == [
+        ("watched_collection_cut_short", "more than 2 objects")
+    ]
 
 
 async def test_an_event_that_is_no_object_starts_the_watch_again(
@@ -259,11 +242,86 @@ async def test_recovery_is_noted_when_the_watch_is_open_and_not_before(
     assert reflector.problem is None
 
 
+async def test_a_watch_that_lasted_begins_its_pauses_anew(
+    reflector: Reflector[str], scripted: ScriptedCluster
+) -> None:
+    scripted.watches = [*[[REFUSED]] * 4, [300.0, UNREACHABLE], [REFUSED], [300.0, UNREACHABLE]]
+
+    with capture_logs() as logs:
+        await follow(reflector, scripted)
+
+    starts = [at for at, _ in scripted.watched_from]
+    assert [later - earlier for earlier, later in pairwise(starts)] == [1, 2, 4, 8, 301, 2, 301]
+    states = [line.get("state", "recovered") for line in logs]
+    assert states == ["forbidden", "recovered", "unreachable", "forbidden", "recovered", "unreachable", "recovered"]
+
+
+async def test_a_watch_that_is_cut_off_again_and_again_is_said_to_fail_once(
+    reflector: Reflector[str], scripted: ScriptedCluster
+) -> None:
+    scripted.watches = [*[[UNREACHABLE]] * 30, [60.0, UNREACHABLE]]
+
+    with capture_logs() as logs:
+        await follow(reflector, scripted)
+
+    assert [line["event"] for line in logs] == ["watch_failed", "watch_recovered"] * 2
+
+
+async def test_a_watch_that_ends_as_it_should_is_no_failure(
+    reflector: Reflector[str], scripted: ScriptedCluster
+) -> None:
+    scripted.watches = [[UNREACHABLE], [], []]
+
+    with capture_logs() as logs:
+        await follow(reflector, scripted)
+
+    assert [line["event"] for line in logs] == ["watch_failed", "watch_recovered"]
+    assert [at for at, _ in scripted.watched_from] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("retry_after_s", "expected"), [(None, 1), (0, 1), (7, 7), (60, 60), (86_400, 60)])
+@pytest.mark.parametrize("of_list", [True, False], ids=["list", "watch"])
+async def test_an_api_server_is_left_alone_for_as_long_as_it_asks(
+    reflector: Reflector[str],
+    scripted: ScriptedCluster,
+    retry_after_s: int | None,
+    expected: float,
+    of_list: bool,
+) -> None:
+    busy = FetchError(SourceState.UNREACHABLE, "busy", status=429, retry_after_s=retry_after_s)
+    if of_list:
+        scripted.failures = [busy]
+    else:
+        scripted.watches = [[busy]]
+
+    await follow(reflector, scripted)
+
+    assert scripted.watched_from[-1][0] == expected
+
+
+async def test_replicas_do_not_come_back_at_the_same_moment(scripted: ScriptedCluster) -> None:
+    times = set()
+    for _ in range(10):
+        peer = ScriptedCluster()
+        peer.watches = [[REFUSED]]
+        began_s = asyncio.get_running_loop().time()
+        await follow(Reflector(peer, "/things", describe, name="things"), peer)
+        times.add(round(peer.watched_from[-1][0] - began_s, 3))
+    assert len(times) > 5
+    assert all(0.5 <= waited <= 1.5 for waited in times)
+
+
 async def test_a_collection_may_be_listed_again_whatever_the_watch_says(scripted: ScriptedCluster) -> None:
     seen: list[dict[str, str]] = []
     scripted.pages = [[thing("a")]]
     copy: Reflector[str] = Reflector(
-        scripted, "/things", describe, name="things", recheck_s=60, changed=lambda: seen.append({**copy.items})
+        scripted,
+        "/things",
+        describe,
+        name="things",
+        recheck_s=60,
+        changed=lambda: seen.append({**copy.items}),
+        jitter=lambda: 0.5,
     )
     # Ends that come again and again must not put the next list off.
     scripted.watches = [[], [], [WatchEvent("ADDED", thing("b", 11))]]

@@ -51,7 +51,7 @@ async def fresh(peers: Peers) -> AsyncIterator[SharedReads[str, int]]:
         yield reads
 
 
-async def test_all_who_ask_at_once_share_one_read(fresh: SharedReads[str, int], peers: Peers) -> None:
+async def test_concurrent_readers_share_one_read(fresh: SharedReads[str, int], peers: Peers) -> None:
     async with asyncio.TaskGroup() as tasks:
         reads = [tasks.create_task(fresh.read("a", deadline_s=5)) for _ in range(100)]
 
@@ -116,7 +116,7 @@ async def test_a_cancelled_starter_leaves_the_others_their_answer(
     assert peers.asked == ["a"]
 
 
-async def test_a_read_that_nobody_waits_for_is_kept_all_the_same(kept: SharedReads[str, int], peers: Peers) -> None:
+async def test_a_read_without_waiters_is_kept(kept: SharedReads[str, int], peers: Peers) -> None:
     with pytest.raises(FetchError):
         await kept.read("a", deadline_s=0.1)
     await asyncio.sleep(1)
@@ -125,9 +125,7 @@ async def test_a_read_that_nobody_waits_for_is_kept_all_the_same(kept: SharedRea
     assert peers.asked == ["a"]
 
 
-async def test_a_failure_reaches_every_waiter_and_is_kept_for_nobody(
-    kept: SharedReads[str, int], peers: Peers
-) -> None:
+async def test_a_failure_reaches_every_waiter_and_is_not_kept(kept: SharedReads[str, int], peers: Peers) -> None:
     peers.failure = FetchError(SourceState.FORBIDDEN, "no", status=403, reason="Forbidden")
 
     async def refused() -> FetchError:
@@ -148,7 +146,7 @@ async def test_a_failure_reaches_every_waiter_and_is_kept_for_nobody(
     assert kept.statistics.failed == 1
 
 
-async def test_a_fault_of_ours_fails_one_read_and_no_other(kept: SharedReads[str, int], peers: Peers) -> None:
+async def test_an_internal_error_fails_one_read_and_no_other(kept: SharedReads[str, int], peers: Peers) -> None:
     peers.failure = ZeroDivisionError("a bug")
     with capture_logs() as logs, pytest.raises(FetchError, match="a reason of our own") as caught:
         await kept.read("a", deadline_s=5)
@@ -194,7 +192,7 @@ async def test_no_more_is_kept_than_allowed(peers: Peers) -> None:
     assert peers.asked == ["a", "b", "c", "d", "a"]
 
 
-async def test_no_more_is_under_way_than_allowed_even_when_those_who_asked_have_left(peers: Peers) -> None:
+async def test_reads_in_flight_stay_limited_when_callers_have_left(peers: Peers) -> None:
     async with SharedReads(peers.fetch, LoopClock(), max_age_s=0, flights_at_most=2) as reads:
         for key in "ab":
             with pytest.raises(FetchError):

@@ -30,7 +30,7 @@ async def here() -> AsyncIterator[World]:
 
 @pytest.mark.asyncio
 @pytest.mark.looptime
-async def test_a_fault_is_logged_once_for_all_who_meet_it(here: World) -> None:
+async def test_a_fault_is_logged_once_for_all_readers(here: World) -> None:
     well = here.cluster.scripts[KUBELET].document
     with capture_logs() as logs:
         await here.reader.read("team-a", "web")
@@ -54,7 +54,7 @@ async def test_a_fault_is_logged_once_for_all_who_meet_it(here: World) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.looptime
-async def test_a_device_manager_that_answers_with_trouble_is_logged_too(here: World) -> None:
+async def test_an_error_answer_of_a_device_manager_is_logged_too(here: World) -> None:
     collector = {"state": "library_missing", "detail": "libnvidia-ml.so.1 not found", "since": START.isoformat()}
     with capture_logs() as logs:
         document = snapshot_document(card("GPU-1"), timestamp=START.isoformat(), collector=collector)

@@ -15,14 +15,18 @@ from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import AcceleratorUsage, SourceState, UsageSample, WorkloadUsage
 from devicemanager.rules.duration import human_duration
 from devicemanager.rules.freshness import sample_age_s
+from devicemanager.rules.merge import ALLOCATION
 from devicemanager.rules.units import millicores
 from devicemanager.worker.workloads.workload import Column
 
 UNKNOWN: Final = "<unknown>"
 NONE: Final = "<none>"
 
-_DEVICE_MANAGER: Final = "device-manager/"
-_CARD_SOURCES: Final = (_DEVICE_MANAGER, "allocation")
+HEALTHY: Final = "ok"
+UNHEALTHY: Final = "unhealthy"
+
+_MORE_REASONS: Final = 3
+"""Reasons and profiles that one cell names."""
 
 
 def cells(usage: WorkloadUsage, now: datetime) -> list[str]:
@@ -48,6 +52,9 @@ def _sample_cells(sample: UsageSample, now: datetime) -> dict[str, str]:
         "Disk": _of_limit(sample.ephemeral_storage_used_mib, sample.limits.ephemeral_storage_mib, "Mi"),
         "GPUs": count,
         "GPU-Mem": _over_cards(cards, complete, _memory),
+        "Health": _over_cards(cards, complete, _health),
+        "Health-Reason": _named(card.unhealthy_reason for card in cards if card.unhealthy is True),
+        "Profile": _named(card.profile for card in cards),
         "Sample-Age": age(sample, now),
         "Sources": _sources(sample),
         **{column.heading: _over_cards(cards, complete, partial(_folded, spec, column)) for spec, column in SHOWN},
@@ -67,11 +74,10 @@ def _of_limit(used: Figure, limit: int | None, unit: str) -> str:
 def _card_count(sample: UsageSample) -> tuple[str, bool]:
     """How many cards are listed, and whether that is all of them.
 
-    A device manager that could not be read costs its cards their entries, so the count alone would be a guess.
+    Cards are listed as the pod's record names them, whatever their device manager says; but a record that is not
+    understood, or does not count, may name more.
     """
-    complete = all(
-        source.state == SourceState.OK for source in sample.sources if source.name.startswith(_CARD_SOURCES)
-    )
+    complete = all(source.state == SourceState.OK for source in sample.sources if source.name == ALLOCATION)
     count = len(sample.accelerators)
     if complete:
         return str(count), True
@@ -98,6 +104,21 @@ def _memory(cards: Sequence[AcceleratorUsage]) -> tuple[str, int]:
         (used, total) for used, total in figures if not isinstance(used, Reason) and not isinstance(total, Reason)
     ]
     return f"{sum(used for used, _ in pairs)}Mi/{sum(total for _, total in pairs)}Mi", len(pairs)
+
+
+def _health(cards: Sequence[AcceleratorUsage]) -> tuple[str, int]:
+    """How many are unhealthy; if none is, how many are known to be well."""
+    unhealthy = sum(card.unhealthy is True for card in cards)
+    if not unhealthy:
+        return HEALTHY, sum(card.unhealthy is False for card in cards)
+    return (UNHEALTHY if unhealthy == len(cards) else f"{UNHEALTHY} ({unhealthy}/{len(cards)})"), len(cards)
+
+
+def _named(words: Iterable[str | None]) -> str:
+    """What several cards say, each once."""
+    distinct = list(dict.fromkeys(word for word in words if word is not None))
+    more = len(distinct) - _MORE_REASONS
+    return "; ".join(distinct[:_MORE_REASONS]) + (f"; and {more} more" if more > 0 else "") or NONE
 
 
 def _folded(spec: FigureSpec, column: figures.Column, cards: Sequence[AcceleratorUsage]) -> tuple[str, int]:
@@ -150,13 +171,23 @@ COLUMNS: Final = (
         "Ephemeral storage in use (writable layers, logs, emptyDirs) in MiB, of the pod's limit where it has one.",
     ),
     Column(
-        "GPUs", 0, "Accelerators listed; a + says that a device manager could not be read, so there may be more."
+        "GPUs",
+        0,
+        "Accelerators given to the Instance; a + says that a part of the record of them cannot be used, and it may "
+        "name more.",
     ),
     *_figure_columns(0),
     Column("GPU-Mem", 0, "Accelerator memory in use of what there is, in MiB, over the cards that were measured."),
+    Column(
+        "Health",
+        0,
+        "ok where every accelerator, or as many as are counted, is known to be healthy; else how many are not.",
+    ),
     Column("Sample-Age", 0, "Time since the oldest figure of the row was measured."),
     Column("Node", 1, "Node that runs the Instance's pod."),
     Column("Instance-Age", 1, "Time since the Instance was created."),
     *_figure_columns(1, 2),
+    Column("Health-Reason", 1, "Why accelerators are unhealthy, in the words of their device manager."),
+    Column("Profile", 1, "Profiles of the partitions that were given."),
     Column("Sources", 1, "What was asked for the figures; a source that did not answer well carries its state."),
 )

@@ -4,6 +4,7 @@ An Instance is the operator's custom resource. Its pod has the same namespace an
 UID in a label. A pod with another UID there belongs to an earlier Instance of that name, or to something else.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -29,6 +30,8 @@ from devicemanager.worker.workloads.workload import (
 
 PART_OF_LABEL: Final = "app.kubernetes.io/part-of"
 
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+
 
 class InstanceWorkload(Workload):
     """The one kind with a UID in its pod's label, and a node in its status that only the operator writes."""
@@ -44,7 +47,6 @@ class InstanceWorkload(Workload):
         categories=("gpustack",),
     )
     columns = table.COLUMNS
-    all_pods = PART_OF_LABEL
 
     @override
     def parse(self, body: bytes) -> WorkloadObject:
@@ -53,6 +55,12 @@ class InstanceWorkload(Workload):
     @override
     def pods_of(self, name: str) -> PodQuery:
         return PodQuery(name=name)
+
+    @override
+    def pods_of_many(self, sources: Sequence[WorkloadObject]) -> str:
+        """By their UIDs: half of the programs in a cluster have this label, with values of their own."""
+        uids = (source.uid for source in sources if _LABEL_VALUE.fullmatch(source.uid))
+        return f"{PART_OF_LABEL} in ({','.join(uids)})"
 
     @override
     def name_of(self, pod: Pod) -> str:

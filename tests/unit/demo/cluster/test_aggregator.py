@@ -13,8 +13,9 @@ from aiohttp import web
 
 from devicemanager.demo.cluster.access import Rule, User
 from devicemanager.demo.cluster.aggregator import proxied_headers
-from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, StandInCluster
+from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN
 from devicemanager.tls.certificates import Authority
+from tests.cluster.stand_in import StandInCluster
 
 GROUP = "metrics.example.org"
 SERVER_NAME = "worker.gpustack-system.svc"
@@ -131,7 +132,7 @@ async def test_a_request_is_forwarded_with_the_identity_and_without_the_credenti
 
 
 @pytest.mark.asyncio
-async def test_who_may_not_never_reaches_the_backend(
+async def test_an_unauthorized_request_never_reaches_the_backend(
     stand_in_cluster: StandInCluster, backend: RecordingBackend, session: aiohttp.ClientSession
 ) -> None:
     stand_in_cluster.add_user("tina-token", "tina")

@@ -27,7 +27,7 @@ KUBECTL = (
         (f"application/json,{KUBECTL}", False),
     ],
 )
-def test_a_table_is_made_for_who_wants_one_most(accept: str, expected: bool) -> None:
+def test_a_table_is_made_where_it_is_preferred(accept: str, expected: bool) -> None:
     assert wants_table(accept) is expected
 
 
@@ -42,10 +42,10 @@ def test_a_table_is_made_for_who_wants_one_most(accept: str, expected: bool) -> 
         ([], "Unknown"),
     ],
 )
-def test_a_row_says_who_stands_behind_a_group_and_whether_they_answer(
+def test_a_row_has_the_service_of_a_group_and_whether_it_is_available(
     conditions: list[JsonObject], available: str
 ) -> None:
-    item = objects.api_service("a.example", "v1", 15, b"ca", ("space", "worker"), NOW - timedelta(hours=5))
+    item = objects.api_service("a.example", "v1", b"ca", ("space", "worker"), NOW - timedelta(hours=5))
     item["status"] = {"conditions": conditions}
 
     document = table([item], 7, NOW)

@@ -3,18 +3,26 @@
 import pytest
 
 from devicemanager.clock import SystemClock
+from devicemanager.demo.cluster import objects
 from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_USER, StandInCluster
+from devicemanager.demo.cluster.stand_in import WORKER_USER
 from devicemanager.errors import FetchError
 from devicemanager.model.allocation import Mode
 from devicemanager.model.usage import Resources
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.cluster import ClusterClient
-from devicemanager.worker.workloads.instance.workload import INSTANCE
+from devicemanager.worker.workloads.instance.workload import INSTANCE, PART_OF_LABEL
 from devicemanager.worker.workloads.reads import WorkloadReads
 from devicemanager.worker.workloads.workload import Located
+from tests.cluster.stand_in import StandInCluster
 from tests.e2e.toy.workload import LABEL, TOY
+from tests.timing import START
+
+
+def add_pod(cluster: StandInCluster, spec: InstanceSpec, part_of: str) -> None:
+    """A pod without an Instance, whatever its label says."""
+    cluster.store.put("pods", objects.instance_pod(spec, part_of, cluster.make_uid(), START, "10.42.0.1"))
 
 
 @pytest.mark.asyncio
@@ -37,22 +45,84 @@ async def test_both_are_read_from_a_cluster(cluster: ClusterClient, stand_in_clu
     assert isinstance(found, Located)
     assert (found.source.uid, found.pod.uid) == (uids.instance, uids.pod)
     assert [(card.id, card.index, card.mode) for card in found.allocation.cards] == [("GPU-1", 2, Mode.SHARED)]
-    assert found.pod.limits == Resources(4000, 8192, 20480)
-    assert found.pod.requests == Resources(2000, 4096, 10240)
+    assert found.pod.resources.limits == Resources(4000, 8192, 20480)
+    assert found.pod.resources.requests == Resources(2000, 4096, 10240)
 
 
 @pytest.mark.asyncio
 async def test_all_are_listed_in_pages(
     cluster: ClusterClient, stand_in_cluster: StandInCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("devicemanager.worker.reflector.PAGE_ITEMS", 3)
+    monkeypatch.setattr("devicemanager.worker.pages.PAGE_ITEMS", 3)
     for number in range(7):
         stand_in_cluster.add_instance(InstanceSpec("team-a", f"web-{number}", "node-a"))
     async with WorkloadReads(INSTANCE, cluster, SystemClock()) as reads:
-        sources, pods = await reads.all(None, deadline_s=5)
+        listed = await reads.all(None, deadline_s=5)
+        pods = await reads.pods_of_many(None, listed.items, deadline_s=5)
 
-    assert set(sources) == set(pods) == {("team-a", f"web-{number}") for number in range(7)}
+    everyone = {("team-a", f"web-{number}") for number in range(7)}
+    assert {(each.namespace, each.name) for each in listed.items} == set(pods) == everyone
+    assert listed.cut is None
     assert len(stand_in_cluster.requests.matching("pods", verb="list")) == 3
+
+
+@pytest.mark.asyncio
+async def test_pods_of_others_with_the_same_label_cost_nothing(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster
+) -> None:
+    stand_in_cluster.add_instance(InstanceSpec("team-a", "web", "node-a"))
+    for number in range(1000):
+        add_pod(stand_in_cluster, InstanceSpec("shop", f"cart-{number}", "node-a"), part_of=f"shop-{number % 7}")
+    async with WorkloadReads(INSTANCE, cluster, SystemClock()) as reads:
+        listed = await reads.all(None, deadline_s=5)
+        pods = await reads.pods_of_many(None, listed.items, deadline_s=5)
+        nobody = await reads.pods_of_many(None, [], deadline_s=5)
+
+    assert set(pods) == {("team-a", "web")}
+    assert nobody == {}
+    [request] = stand_in_cluster.requests.matching("pods", verb="list")
+    assert request.query["labelSelector"] == f"{PART_OF_LABEL} in ({listed.items[0].uid})"
+    assert request.query["resourceVersion"] == "0"
+
+
+@pytest.mark.asyncio
+async def test_pods_of_many_are_asked_for_in_batches(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicemanager.worker.workloads.reads.BATCH", 3)
+    for number in range(7):
+        stand_in_cluster.add_instance(InstanceSpec("team-a", f"web-{number}", "node-a"))
+    async with WorkloadReads(INSTANCE, cluster, SystemClock()) as reads:
+        listed = await reads.all("team-a", deadline_s=5)
+        pods = await reads.pods_of_many("team-a", listed.items, deadline_s=5)
+
+    assert len(pods) == 7
+    asked = stand_in_cluster.requests.matching("pods", verb="list")
+    assert sorted(request.query["labelSelector"].count(",") + 1 for request in asked) == [1, 3, 3]
+    assert {request.path for request in asked} == {"/api/v1/namespaces/team-a/pods"}
+
+
+@pytest.mark.asyncio
+async def test_pods_that_are_too_large_hide_no_others(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicemanager.worker.pages.PAGE_LIMIT_BYTES", 200_000)
+    for name in ("web", "db"):
+        stand_in_cluster.add_instance(InstanceSpec("team-a", name, "node-a"))
+    greedy = stand_in_cluster.add_instance(InstanceSpec("team-b", "greedy", "node-a"))
+    huge = InstanceSpec("team-b", "huge", "node-a", annotation="x" * 300_000)
+    add_pod(stand_in_cluster, huge, part_of=greedy.instance)
+    async with WorkloadReads(INSTANCE, cluster, SystemClock()) as reads:
+        listed = await reads.all(None, deadline_s=5)
+        pods = await reads.pods_of_many(None, listed.items, deadline_s=5)
+
+    assert {
+        name: [pod.name for pod in found] for name, found in pods.items() if not isinstance(found, FetchError)
+    } == {
+        ("team-a", "web"): ["web"],
+        ("team-a", "db"): ["db"],
+        ("team-b", "greedy"): ["greedy"],
+    }
 
 
 @pytest.mark.asyncio
@@ -65,9 +135,13 @@ async def test_pods_that_a_label_names_are_found_for_one_and_for_all(
     async with WorkloadReads(TOY, cluster, SystemClock()) as reads:
         of_one = await reads.pods(("play", "robot"), deadline_s=5).outcome()
         of_another = await reads.pods(("other", "robot"), deadline_s=5).outcome()
-        _, of_all = await reads.all("play", deadline_s=5)
+        sources = [WorkloadObject("play", toy, f"uid-{toy}") for toy in ("robot", "train", "lost")]
+        of_all = await reads.pods_of_many("play", sources, deadline_s=5)
 
     assert not isinstance(of_one, FetchError)
     assert [pod.name for pod in of_one] == ["robot-0", "robot-1"]
     assert of_another == ()
-    assert {name: len(pods) for name, pods in of_all.items()} == {("play", "robot"): 2, ("play", "train"): 1}
+    assert {name: len(pods) for name, pods in of_all.items() if not isinstance(pods, FetchError)} == {
+        ("play", "robot"): 2,
+        ("play", "train"): 1,
+    }

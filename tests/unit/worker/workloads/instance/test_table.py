@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from devicemanager.model.accelerator import CollectorState, Reason
-from devicemanager.model.usage import Resources, SourceReport, SourceState, WorkloadUsage
+from devicemanager.model.figures import Figures
+from devicemanager.model.usage import AcceleratorUsage, Resources, SourceReport, SourceState, WorkloadUsage
 from devicemanager.worker.workloads.instance.table import COLUMNS, cells
-from tests.unit.apiserver.api_server import NOW, card, usage
+from tests.unit.worker.apiserver.api_server import NOW, card, usage
 
 OK = SourceReport("kubelet", SourceState.OK, 5)
 NVIDIA = SourceReport("device-manager/nvidia", SourceState.OK, 2)
@@ -26,6 +29,7 @@ def test_columns() -> None:
         ("GPUs", 0),
         ("GPU-Util", 0),
         ("GPU-Mem", 0),
+        ("Health", 0),
         ("Sample-Age", 0),
         ("Node", 1),
         ("Instance-Age", 1),
@@ -33,6 +37,8 @@ def test_columns() -> None:
         ("Power", 1),
         ("Power-Limit", 1),
         ("Clock-Reduction", 1),
+        ("Health-Reason", 1),
+        ("Profile", 1),
         ("Sources", 1),
     ]
     assert all(" " not in column.name and column.description for column in COLUMNS)
@@ -48,6 +54,7 @@ def test_a_complete_row() -> None:
         "GPUs": "1",
         "GPU-Util": "40%",
         "GPU-Mem": "20480Mi/81920Mi",
+        "Health": "ok",
         "Sample-Age": "5s",
         "Node": "node-a",
         "Instance-Age": "120m",
@@ -55,6 +62,8 @@ def test_a_complete_row() -> None:
         "Power": "233W",
         "Power-Limit": "700W",
         "Clock-Reduction": "<none>",
+        "Health-Reason": "<none>",
+        "Profile": "<none>",
         "Sources": "kubelet,device-manager/nvidia",
     }
 
@@ -104,20 +113,65 @@ def test_one_card_without_figures_hides_nothing_of_the_others_and_is_not_hidden(
     assert [alone[name] for name in ("GPU-Util", "GPU-Mem", "Temp", "Power")] == ["<unknown>"] * 4
 
 
-def test_without_cards_there_is_nothing_and_without_an_answer_nothing_is_known() -> None:
+def test_without_cards_there_is_nothing_and_without_a_record_nothing_is_known() -> None:
     none = row(usage(sources=[OK]))
-    assert (none["GPUs"], none["GPU-Util"], none["GPU-Mem"], none["Temp"]) == ("0", "<none>", "<none>", "<none>")
-    unread = row(usage(sources=[OK, DOWN]))
-    assert (unread["GPUs"], unread["GPU-Util"]) == ("<unknown>", "<unknown>")
-    assert unread["Sources"] == "kubelet,device-manager/amd=timeout"
+    names = ("GPUs", "GPU-Util", "GPU-Mem", "Health", "Temp")
+    assert [none[name] for name in names] == ["0", "<none>", "<none>", "<none>", "<none>"]
     malformed = row(usage(sources=[OK, SourceReport("allocation", SourceState.INVALID)]))
-    assert malformed["GPUs"] == "<unknown>"
+    assert (malformed["GPUs"], malformed["Health"]) == ("<unknown>", "<unknown>")
+    part = row(usage(cards=[card()], sources=[OK, SourceReport("allocation", SourceState.INVALID)]))
+    assert (part["GPUs"], part["GPU-Util"], part["Health"]) == ("1+", "40%", "ok")
 
 
-def test_a_device_manager_that_cannot_be_read_leaves_the_count_open() -> None:
-    shown = row(usage(cards=[card()], sources=[OK, NVIDIA, replace(DOWN, state=CollectorState.CRASHED)]))
-    assert shown["GPUs"] == "1+"
-    assert shown["GPU-Util"] == "40%"
+@pytest.mark.parametrize("state", [SourceState.TIMEOUT, SourceState.STALE, *list(CollectorState)[1:]])
+def test_a_device_manager_that_does_not_answer_well_changes_no_count(state: SourceState | CollectorState) -> None:
+    down = AcceleratorUsage("GPU-9", "amd", 9, None, "Exclusive", Figures(Reason.STALE), Reason.STALE)
+    shown = row(usage(cards=[card(), down], sources=[OK, NVIDIA, replace(DOWN, state=state)]))
+    assert (shown["GPUs"], shown["GPU-Util"], shown["Health"]) == ("2", "40% (1/2)", "ok (1/2)")
+    assert shown["Sources"] == f"kubelet,device-manager/nvidia,device-manager/amd={state}"
+
+
+@pytest.mark.parametrize(
+    ("healths", "health"),
+    [
+        ([False, False], "ok"),
+        ([False, Reason.LOST], "ok (1/2)"),
+        ([Reason.LOST, Reason.STALE], "<unknown>"),
+        ([True], "unhealthy"),
+        ([True, True], "unhealthy"),
+        ([True, False], "unhealthy (1/2)"),
+        ([True, Reason.STALE, True], "unhealthy (2/3)"),
+    ],
+)
+def test_health_of_several_cards(healths: list[bool | Reason], health: str) -> None:
+    cards = [card(number, unhealthy=each) for number, each in enumerate(healths)]
+    assert row(usage(cards=cards, sources=[OK, NVIDIA]))["Health"] == health
+
+
+def test_why_cards_are_unhealthy_is_said_once_for_each_reason() -> None:
+    def ill(number: int, why: str | None) -> AcceleratorUsage:
+        return replace(card(number, unhealthy=True), unhealthy_reason=why)
+
+    cards = [ill(1, "double-bit ECC error"), ill(2, "double-bit ECC error"), ill(3, None)]
+    assert row(usage(cards=cards))["Health-Reason"] == "double-bit ECC error"
+    assert row(usage(cards=cards[2:]))["Health-Reason"] == "<none>"
+    many = [ill(number, f"fault {number}") for number in range(5)]
+    assert row(usage(cards=many))["Health-Reason"] == "fault 0; fault 1; fault 2; and 2 more"
+    well = [replace(card(), unhealthy_reason="left over")]
+    assert row(usage(cards=well))["Health-Reason"] == "<none>"
+
+
+def test_a_partition_shows_its_own_figures_and_its_profile() -> None:
+    small = replace(
+        card(1, memory_total=9856, memory_used=2464, compute_utilization=Reason.UNSUPPORTED),
+        id="MIG-1",
+        mode="Partitioned",
+        profile="1g.10gb",
+    )
+    shown = row(usage(cards=[small, replace(small, id="MIG-2")], sources=[OK, NVIDIA]))
+    assert (shown["GPUs"], shown["GPU-Mem"], shown["GPU-Util"]) == ("2", "4928Mi/19712Mi", "<unknown>")
+    assert shown["Profile"] == "1g.10gb"
+    assert row(usage(cards=[small, replace(small, profile="3g.40gb")]))["Profile"] == "1g.10gb; 3g.40gb"
 
 
 def test_an_instance_without_a_sample_keeps_its_row() -> None:
@@ -125,7 +179,8 @@ def test_an_instance_without_a_sample_keeps_its_row() -> None:
     assert shown["Name"] == "web"
     assert shown["Node"] == "<none>"
     assert {
-        shown[name] for name in ("CPU", "Memory", "Disk", "GPUs", "GPU-Util", "GPU-Mem", "Sample-Age", "Temp")
+        shown[name]
+        for name in ("CPU", "Memory", "Disk", "GPUs", "GPU-Util", "GPU-Mem", "Health", "Sample-Age", "Temp")
     } == {"<unknown>"}
 
 

@@ -1,0 +1,69 @@
+"""Whether a request that failed is sent again, and after how long."""
+
+from typing import Final
+
+ATTEMPTS: Final = 4
+"""Of one request, the first one included. Their pauses take 0.7 s on average: a fallback must not wait long."""
+
+STATUSES: Final = frozenset({429, 500, 502, 503, 504})
+"""Answers that may be different in a moment."""
+
+FIRST_S: Final = 0.1
+LONGEST_S: Final = 5.0
+_LATER: Final = 0.25
+"""Of a ``Retry-After``: by how much of it we come later, so that not all who were sent away return at once."""
+
+_CAPACITY: Final = 10.0
+
+
+def pause_s(failures: int, jitter: float, retry_after_s: float | None = None) -> float:
+    """Seconds until the next attempt.
+
+    Args:
+        failures: Attempts that have failed so far, at least 1.
+        jitter: Chosen at random from 0..1.
+        retry_after_s: What the peer asked for; None where it asked for nothing.
+
+    Returns:
+        0.1 s, doubled with each further failure, half of it more or less; never less than the peer asked for.
+    """
+    backoff = backoff_s(failures, jitter, first_s=FIRST_S, longest_s=LONGEST_S)
+    return max(backoff, (retry_after_s or 0.0) * (1.0 + _LATER * jitter))
+
+
+def backoff_s(failures: int, jitter: float, *, first_s: float, longest_s: float) -> float:
+    """Seconds of an exponential back-off, half of it more or less.
+
+    Args:
+        failures: In a row, at least 1.
+        jitter: Chosen at random from 0..1.
+        first_s: After the first failure; doubled with each further one.
+        longest_s: No longer than this, before it is made more or less.
+    """
+    return float(min(first_s * 2.0 ** min(failures - 1, 64), longest_s) * (0.5 + jitter))
+
+
+class Budget:
+    """How many retries a peer may still cost: without it, all who ask a dead peer would ask it four times.
+
+    Each failed attempt takes one of ten, each answer gives one back, and with half of them gone nothing is retried.
+    """
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _CAPACITY
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing has failed lately."""
+        return self._left == _CAPACITY
+
+    @property
+    def allows_retry(self) -> bool:
+        """Whether a failed attempt may be followed by another."""
+        return self._left > _CAPACITY / 2
+
+    def note(self, *, failed: bool) -> None:
+        """Count one attempt."""
+        self._left = max(0.0, self._left - 1) if failed else min(_CAPACITY, self._left + 1)

@@ -1,0 +1,112 @@
+"""Sends a request again that failed for a reason that may have passed, within its deadline and without storms.
+
+Only for requests that change nothing: a peer may have acted on an attempt whose answer was lost.
+"""
+
+import asyncio
+import random
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, TypeAlias
+
+import aiohttp
+
+from devicemanager.rules import retries
+from devicemanager.transport.messages import Received, Request
+
+PEERS_REMEMBERED: Final = 4096
+"""Peers that failed lately; of more, the one that failed longest ago is forgotten, and may be retried again."""
+
+_MARGIN_S: Final = 0.02
+"""Between the end of the last attempt and the deadline, so that the failure is told and not that time ran out."""
+
+Peer: TypeAlias = tuple[str | None, int | None, str]
+"""Host, port, and who answers behind them."""
+
+Failure: TypeAlias = Received | aiohttp.ClientError | ConnectionError
+
+
+class Retries:
+    """Retries requests, each peer's against a budget of its own.
+
+    Args:
+        unconnected: Whether a connection that is refused is tried again too: not where somebody else can be asked.
+        jitter: Gives random numbers from 0..1.
+    """
+
+    def __init__(self, *, unconnected: bool, jitter: Callable[[], float] = random.random) -> None:
+        self._unconnected = unconnected
+        self._jitter = jitter
+        self._budgets: OrderedDict[Peer, retries.Budget] = OrderedDict()
+
+    async def answer(
+        self, request: Request, send: Callable[[Request], Awaitable[Received]], ends_s: float
+    ) -> Received:
+        """The first answer that is none of the passing failures; when there is none in time, the last failure.
+
+        Args:
+            request: What is asked.
+            send: Makes one attempt.
+            ends_s: The deadline, in the loop's time. The caller enforces it for the first attempt.
+
+        Raises:
+            aiohttp.ClientError, ConnectionError: What the last attempt raised.
+        """
+        loop = asyncio.get_running_loop()
+        failure = await self._attempt(request, send)
+        for failures in range(1, retries.ATTEMPTS):
+            retry_after_s = self._retry_after_s(failure, request.passing)
+            if retry_after_s is None or not self._budgets.get(_peer(request), retries.Budget()).allows_retry:
+                break
+            pause_s = retries.pause_s(failures, self._jitter(), retry_after_s)
+            if loop.time() + pause_s >= ends_s - _MARGIN_S:
+                break
+            await asyncio.sleep(pause_s)
+            try:
+                async with asyncio.timeout_at(ends_s - _MARGIN_S):
+                    failure = await self._attempt(request, send)
+            except TimeoutError:
+                break
+        if isinstance(failure, Received):
+            return failure
+        raise failure
+
+    async def _attempt(self, request: Request, send: Callable[[Request], Awaitable[Received]]) -> Failure:
+        """The answer of one attempt, good or bad, or how it failed."""
+        outcome: Failure
+        try:
+            outcome = await send(request)
+        except (aiohttp.ClientError, ConnectionError) as error:
+            outcome = error
+        self._note(_peer(request), failed=self._retry_after_s(outcome, request.passing) is not None)
+        return outcome
+
+    def _retry_after_s(self, failure: Failure, passing: Collection[int]) -> float | None:
+        """Seconds that the peer wants to be left alone for; None for what will not be different in a moment."""
+        match failure:
+            case Received():
+                return (failure.retry_after_s or 0.0) if failure.status in passing else None
+            case aiohttp.ClientSSLError():
+                return None
+            case aiohttp.ClientConnectorError():
+                return 0.0 if self._unconnected else None
+            case aiohttp.ClientConnectionError() | aiohttp.ClientPayloadError() | ConnectionError():
+                return 0.0
+            case _:
+                return None
+
+    def _note(self, peer: Peer, *, failed: bool) -> None:
+        budget = self._budgets.pop(peer, None)
+        if budget is None:
+            if not failed:
+                return
+            budget = retries.Budget()
+        budget.note(failed=failed)
+        if not budget.is_full:
+            self._budgets[peer] = budget
+            if len(self._budgets) > PEERS_REMEMBERED:
+                self._budgets.popitem(last=False)
+
+
+def _peer(request: Request) -> Peer:
+    return request.url.host, request.url.port, request.backend
