@@ -8,12 +8,11 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor
 from datetime import datetime, tzinfo
 from typing import Any, Final, TypeVar
 
 import structlog
-from typing_extensions import TypeVarTuple, Unpack, override
+from typing_extensions import override
 
 from collectors import process
 from collectors.contract import EXIT_CODES, Collector
@@ -25,11 +24,11 @@ from devicemanager.node.deadlines import Deadlines
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.supervisor import Supervisor, SupervisorOptions
 from devicemanager.rules.selection import Selection
-from devicemanager.wire.collector_lines import Announced, End, Failed, Hello, Line, decode, encode
+from devicemanager.wire.collector_line_decoding import decode
+from devicemanager.wire.collector_lines import Announced, End, Failed, Hello, Line, encode
 from tests.timing import FakeClock
 
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 LINE_S: Final = 0.02
 """How long a collector takes for what it writes at once."""
@@ -62,14 +61,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._clock.monotonic_s
 
-    @override
-    def run_in_executor(
-        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
-    ) -> asyncio.Future[T]:
-        """At once: the time of a thread is not virtual."""
-        done: asyncio.Future[T] = self.create_future()
-        done.set_result(func(*args))
-        return done
+
+class CallsAtOnce:
+    """In place of ``BlockingCalls``: the time of a thread is not virtual."""
+
+    async def run(self, call: Callable[[], T], deadline_s: float) -> T:
+        return call()
 
 
 class ClockForProcess:
@@ -101,7 +98,7 @@ class CollectorInProcess:
         hangs: Whether a call does not return.
     """
 
-    pid: Final = 1
+    pid: Final = -1
     stderr_tail: Final = ""
 
     def __init__(
@@ -185,6 +182,9 @@ class LauncherInProcess:
         child.exit_code = -9 if child.exit_code is None else child.exit_code
         self.running = [one for one in self.running if one is not child]
 
+    async def end_leftovers(self) -> None:
+        """There are none."""
+
     async def end(self) -> None:
         for child in self.running:
             self.kill(child)
@@ -214,6 +214,7 @@ class SupervisedInProcess:
         silent = structlog.wrap_logger(None, processors=[_drop])
         self._loop = VirtualLoop(self.clock)
         supervisor = Supervisor(options, self.store, self.clock, silent)
+        supervisor._bus = CallsAtOnce()  # type: ignore[assignment]
         start = functools.partial(self._process, collector, observer, period_s)
         self.launcher = LauncherInProcess(start, supervisor._launcher.deadlines)
         supervisor._launcher = supervisor._prober._launcher = self.launcher  # type: ignore[assignment]
