@@ -23,18 +23,16 @@ class _Grant:
 
     Attributes:
         card_id: The card's id; an id no snapshot knows stays as the allocation spells it.
-        containers: The names of the containers that hold it.
+        units: Name of each container that holds it -> how much of the card it was given; None where unknown.
         profile: Of the partition, as the allocation names it.
-        units: How much of the card was given, to all of them together.
     """
 
     card_id: str
     partition_id: str | None
     mode: Mode
     index: int | None
-    containers: frozenset[str]
+    units: Mapping[str, int | None]
     profile: str | None
-    units: int | None
 
     @property
     def id(self) -> str:
@@ -105,9 +103,7 @@ def _grants(given: Iterable[AllocatedCard], view: "_View") -> Sequence[_Grant]:
     for card in given:
         partition_id = card.partition_id if card.mode is Mode.PARTITIONED else None
         card_id = view.canonical_id(card.id, partition_id)
-        grant = _Grant(
-            card_id, partition_id, card.mode, card.index, frozenset((card.container,)), card.profile, card.units
-        )
+        grant = _Grant(card_id, partition_id, card.mode, card.index, {card.container: card.units}, card.profile)
         known = grants.get(grant.id)
         grants[grant.id] = grant if known is None else _joined(known, grant)
     return tuple(grants.values())
@@ -125,10 +121,14 @@ def _joined(one: _Grant, other: _Grant) -> _Grant:
         card_id=one.card_id if one.card_id == other.card_id else one.id,
         mode=max(one.mode, other.mode),
         index=min(indexes, default=None),
-        containers=one.containers | other.containers,
+        units={**one.units, **other.units, **{name: None for name in one.units if _differ(one, other, name)}},
         profile=one.profile if one.profile == other.profile else None,
-        units=None if one.units is None or other.units is None else min(one.units + other.units, UNITS_PER_CARD),
     )
+
+
+def _differ(one: _Grant, other: _Grant, container: str) -> bool:
+    """Whether a container is said to have been given two different amounts."""
+    return container in other.units and one.units[container] != other.units[container]
 
 
 def _entry(manufacturer: str, grant: _Grant, view: "_View") -> AcceleratorUsage:
@@ -154,7 +154,10 @@ def _granted(grant: _Grant, total: Figure) -> Figure:
     """What was given of the memory, in MiB: the capacity, but of a share its part, of which any is at least 1."""
     if grant.mode is not Mode.SLICED or isinstance(total, Reason):
         return total
-    return Reason.NOT_REPORTED if grant.units is None else max(grant.units * total // UNITS_PER_CARD, 1)
+    units = [amount for amount in grant.units.values() if amount is not None]
+    if len(units) < len(grant.units):
+        return Reason.NOT_REPORTED
+    return max(min(sum(units), UNITS_PER_CARD) * total // UNITS_PER_CARD, 1)
 
 
 def _share(
@@ -252,7 +255,7 @@ class _View:
         own = [
             record
             for record in records
-            if record.card_id == grant.card_id and (not record.container or record.container in grant.containers)
+            if record.card_id == grant.card_id and (not record.container or record.container in grant.units)
         ]
         different = {replace(record, pod_uid="", container="", profile=None) for record in own}
         if len(different) != 1:
@@ -262,7 +265,7 @@ class _View:
 
     def slices(self, grant: _Grant) -> tuple[Figure, Figure]:
         """Memory in MiB and compute in percent of the card, summed over the pod's containers that share it."""
-        shares = [self._slice(container, grant.card_id) for container in sorted(grant.containers)]
+        shares = [self._slice(container, grant.card_id) for container in sorted(grant.units)]
         return _sum(memory for memory, _ in shares), _sum(utilization for _, utilization in shares)
 
     def _slice(self, container: str, card_id: str) -> tuple[Figure, Figure]:

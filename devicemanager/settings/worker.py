@@ -72,6 +72,14 @@ class WorkerSettings(KubeletSettings, DeviceManagerSettings, ServerSettings, Log
             default="the APIService is not looked at",
         ),
     ] = None
+    api_service_owner: Annotated[
+        str | None,
+        FlagSpec(
+            "Label devicemanager.gpustack.ai/owner that the group's APIService must carry; needs --service.",
+            "VALUE",
+            default="the label is not looked at",
+        ),
+    ] = None
     take_over_api_service: Annotated[
         bool, FlagSpec("Serve the group even where its APIService points at another service.")
     ] = False
@@ -116,6 +124,11 @@ class WorkerSettings(KubeletSettings, DeviceManagerSettings, ServerSettings, Log
                 ("kubelet_mode", "kubeconfig", "kubelet_certificate_authority", "kubelet_insecure_skip_verify"),
                 "--kubelet-mode=direct: with --kubeconfig there is no service account whose authority could be "
                 "taken for kubelets; give --kubelet-certificate-authority",
+            )
+        if self.api_service_owner is not None and self.service is None:
+            yield Conflict(
+                ("api_service_owner", "service"),
+                "--api-service-owner: needs --service, or the APIService is not looked at",
             )
 
     @property

@@ -27,7 +27,11 @@ KINDS: Mapping[str, Mapping[str, tuple[str, bool]]] = {
         "Service": ("services", True),
         "ServiceAccount": ("serviceaccounts", True),
         "Namespace": ("namespaces", False),
+        "ResourceQuota": ("resourcequotas", True),
     },
+    "apiextensions.k8s.io/v1": {"CustomResourceDefinition": ("customresourcedefinitions", False)},
+    "cert-manager.io/v1": {"Certificate": ("certificates", True), "Issuer": ("issuers", True)},
+    "networking.k8s.io/v1": {"NetworkPolicy": ("networkpolicies", True)},
     "apps/v1": {"DaemonSet": ("daemonsets", True), "Deployment": ("deployments", True)},
     "policy/v1": {"PodDisruptionBudget": ("poddisruptionbudgets", True)},
     "apiregistration.k8s.io/v1": {"APIService": ("apiservices", False)},
@@ -80,12 +84,14 @@ class HeldObjects:
     Attributes:
         objects: URL path -> object.
         deleted: URL paths of deleted objects, in order.
+        moments: What it held after each write.
         url: Where it listens.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.deleted: list[str] = []
+        self.moments: list[Mapping[str, Object]] = []
         self.url = ""
 
     def keep(self, document: Mapping[str, Any], *, release: tuple[str, str] | None = None) -> None:
@@ -106,6 +112,12 @@ class HeldObjects:
             "/version": {"major": "1", "minor": "35", "gitVersion": "v1.35.0"},
             "/api": {"kind": "APIVersions", "versions": ["v1"]},
             "/apis": groups(),
+            # Every cluster has it, and the chart looks for it to tell whether there is one.
+            "/apis/apiregistration.k8s.io/v1/apiservices/v1.": {
+                "kind": "APIService",
+                "apiVersion": "apiregistration.k8s.io/v1",
+                "metadata": {"name": "v1."},
+            },
             "/api/v1": discovery("v1"),
             **{f"/apis/{gv}": discovery(gv) for gv in KINDS if "/" in gv},
         }
@@ -124,6 +136,11 @@ class HeldObjects:
 
     def write(self, method: str, path: str, body: bytes) -> tuple[int, Object]:
         """Create, replace, merge or delete; the status and the object."""
+        answer = self._write(method, path, body)
+        self.moments.append(dict(self.objects))
+        return answer
+
+    def _write(self, method: str, path: str, body: bytes) -> tuple[int, Object]:
         if method == "DELETE":
             if path not in self.objects:
                 return 404, {}

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-import yaml
 
 from tests.chart.binaries import Helm, alone_in, found
+from tests.chart.cases import CASES
+from tests.chart.strict import documents
 
 CHART = Path(__file__).parents[2] / "charts" / "devicemanager"
 NAMESPACE = "accelerators"
@@ -61,20 +62,18 @@ def run(helm: Helm, *arguments: str, stdin: str = "", environment: Mapping[str, 
     return done.stdout
 
 
-def documents(text: str) -> Sequence[Document]:
-    return tuple(document for document in yaml.load_all(text, yaml.CSafeLoader) if document)
+def template(helm: Helm, values: Mapping[str, Any], *, release: str = RELEASE, namespace: str = NAMESPACE) -> str:
+    """The chart rendered with ``values`` over its own; once in a run of the tests, for all its processes.
 
-
-def template(helm: Helm, values: Mapping[str, Any]) -> str:
-    """The chart rendered with ``values`` over its own; once in a run of the tests, for all its processes."""
+    There is no cluster to look at, so it is told that the API group is nobody else's.
+    """
     given = json.dumps(values)
-    folder = helm.renderings / hashlib.sha256(given.encode()).hexdigest()[:16]
+    command = ("template", release, str(CHART), "-n", namespace, "-f", "-", "--set", "worker.apiService.ours=true")
+    folder = helm.renderings / hashlib.sha256(f"{command}{given}".encode()).hexdigest()[:16]
     kept = folder / "rendered"
     with alone_in(folder):
         if not kept.exists():
-            kept.write_text(
-                run(helm, "template", RELEASE, str(CHART), "-n", NAMESPACE, "-f", "-", stdin=given), "utf-8"
-            )
+            kept.write_text(run(helm, *command, stdin=given), "utf-8")
         return kept.read_text("utf-8")
 
 
@@ -91,3 +90,9 @@ def render(helms: Sequence[Helm]) -> Render:
         return rendered[key]
 
     return render
+
+
+@pytest.fixture(params=CASES)
+def rendered(request: pytest.FixtureRequest, render: Render) -> Sequence[Document]:
+    """The objects of each case."""
+    return render(**CASES[request.param])

@@ -8,23 +8,19 @@ from typing import Any
 
 import pytest
 
+from collectors.contract import ENTRY_POINT_GROUP
 from collectors.registry import MANUFACTURERS
 from devicemanager.cli import COMMANDS
 from devicemanager.errors import SettingsError
 from devicemanager.settings.flags import Settings
 from devicemanager.settings.loading import load
 from devicemanager.settings.output import LogSettings
-from tests.chart.conftest import Document, Render
+from tests.chart.conftest import Document
 from tests.chart.installed import moved
-from tests.chart.test_policy import CASES, pods
+from tests.chart.test_policy import pods
 
 SECRET_KEYS = ("tls.crt", "tls.key", "ca.crt")
 NOT_BUILT = {name for name, one in MANUFACTURERS.items() if not one.built}
-
-
-@pytest.fixture(params=CASES)
-def rendered(request: pytest.FixtureRequest, render: Render) -> Sequence[Document]:
-    return render(**CASES[request.param])
 
 
 def files(pod: Mapping[str, Any], documents: Sequence[Document]) -> Iterator[Path]:
@@ -33,7 +29,10 @@ def files(pod: Mapping[str, Any], documents: Sequence[Document]) -> Iterator[Pat
     (container,) = pod["containers"]
     mounted = {mount["name"]: Path(mount["mountPath"]) for mount in container["volumeMounts"]}
     for volume in pod["volumes"]:
-        keys = SECRET_KEYS if "secret" in volume else config_maps.get(volume.get("configMap", {}).get("name"), ())
+        source = volume.get("configMap", {})
+        keys = SECRET_KEYS if "secret" in volume else config_maps.get(source.get("name"), ())
+        # Those that are named, also of a ConfigMap that somebody else keeps.
+        keys = [item["path"] for item in source.get("items", ())] or keys
         yield from (mounted[volume["name"]] / key for key in keys)
         yield from (mounted[volume["name"]] / path for path in projected(volume))
 
@@ -65,6 +64,17 @@ def loaded(document: Document, pod: Mapping[str, Any], documents: Sequence[Docum
     return load(model, [moved(one, root) for one in arguments], environment, resolve_name(command.rules))
 
 
+@pytest.fixture
+def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that provides the collector of a manufacturer called acme, as far as settings look at it."""
+    package = tmp_path / "site-packages" / "acme-1.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
+    (package / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\nacme = acme:collector\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+
+
+@pytest.mark.usefixtures("plug_in")
 def test_every_container_starts_with_the_arguments_it_is_given(
     rendered: Sequence[Document], tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """The certificates that the chart makes, in the programs' hands: who gets in, who does not, and a rotation."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import ssl
@@ -36,6 +37,7 @@ from tests.chart.binaries import Helm
 from tests.chart.conftest import NAMESPACE, Document, Render
 from tests.chart.installed import Installed, the
 from tests.chart.signing import CLIENT, SERVER, signed
+from tests.chart.test_pages import first_command
 from tests.chart.upgrades import let_time_pass, name, pem, upgrade
 from tests.cluster.stand_in import StandInCluster
 from tests.timing import until
@@ -222,6 +224,34 @@ async def test_the_worker_as_installed_reads_the_device_manager_as_installed(
     assert card["id"] == "SIM-0"
     assert card["memoryMiB"] > 0
     assert device_manager.events("handshake_refused") == device_manager.events("client_refused") == []
+
+
+async def test_the_first_command_of_the_page_for_trouble_shows_the_cards(
+    site: Site, device_manager: DeviceManager
+) -> None:
+    """As it is printed, but for kubectl, the name that DNS would resolve, and where the pod's files lie here."""
+    program, *arguments = first_command()[6:]
+    assert program == "devicemanager"
+    url, namespace = f"https://127.0.0.1:{device_manager.port}", f".{NAMESPACE}.svc"
+    here = [
+        url if word.startswith("https://") else DEVICE_MANAGER_NAME if word.endswith(namespace) else word
+        for word in arguments
+    ]
+    moved = [str(site.worker.root / word.removeprefix("/")) if word.startswith("/") else word for word in here]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "devicemanager.cli",
+        *moved,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert b"ok" in out
+    assert b"SIM-0" in out
 
 
 def shown_by_a_client(kind: str, site: Site) -> PemPair | None:
@@ -457,3 +487,85 @@ def install(site: Site, generation: Generation) -> None:
     for installed in (site.device_manager.installed, site.worker):
         for secret in installed.mounts:
             installed.write(secret, generation[secret]["data"])
+
+
+class Issuer:
+    """An issuer whose authority changes, as cert-manager's may: a Secret holds its own leaf's authority alone."""
+
+    def __init__(self) -> None:
+        self.before, self.after = (Authority.create(name) for name in ("before", "after"))
+
+    def leaf(self, role: str, authority: Authority) -> Document:
+        """The Secret of a role."""
+        pair = authority.client(WORKER_NAME) if role == "client" else authority.serving([DEVICE_MANAGER_NAME])
+        data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.pem.certificate}
+        return {
+            "kind": "Secret",
+            "metadata": {"name": f"{role}-pair"},
+            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+        }
+
+
+async def test_an_issuer_changes_its_authority_behind_a_bundle_without_one_failed_request(
+    render: Render, stand_in_cluster: StandInCluster, tmp_path: Path
+) -> None:
+    names = {"deviceManager": "server-pair", "worker": "server-pair", "workerClient": "client-pair"}
+    documents = render(
+        **VALUES,
+        tls={
+            "mode": "existingSecret",
+            "existingSecret": names,
+            "trustBundle": {"configMap": "authorities", "apiServiceSecret": "authorities"},
+        },
+    )
+    issuer = Issuer()
+    first = [issuer.leaf(role, issuer.before) for role in ("server", "client")]
+    authority = {"kind": "Secret", "metadata": {"name": "-ca"}, "data": _as_issuer(issuer.before.pem)}
+    site = site_of([*documents, *first], authority, stand_in_cluster, tmp_path)
+    device_managers, workers = site.device_manager.installed, site.worker
+
+    def trust(*authorities: Authority) -> None:
+        for bundle in (device_managers.path("--client-ca-file"), workers.path("--device-manager-ca-file")):
+            bundle.parent.mkdir(parents=True, exist_ok=True)
+            bundle.with_suffix(".new").write_bytes(b"".join(each.pem.certificate for each in authorities))
+            bundle.with_suffix(".new").rename(bundle)
+
+    trust(issuer.before)
+    identity = site.identity()
+    async with AsyncExitStack() as stack:
+        device_manager = await stack.enter_async_context(site.device_manager.running())
+        site.announce(device_manager.port)
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        following = tasks.create_task(identity.follow(FOLLOW_S))
+        side = await stack.enter_async_context(site.reading(lambda: identity.context))
+        load = await stack.enter_async_context(Load(side, identity, device_manager.port).running())
+        steps: Sequence[tuple[Callable[[], None], bool, bool]] = (  # what is done, and who takes it: server, client
+            (lambda: trust(issuer.before, issuer.after), True, True),
+            (
+                lambda: device_managers.write("server-pair", issuer.leaf("server", issuer.after)["data"]),
+                True,
+                False,
+            ),
+            (lambda: workers.write("client-pair", issuer.leaf("client", issuer.after)["data"]), False, True),
+            (lambda: trust(issuer.after), True, True),
+        )
+        for step, server, client in steps:
+            reloads = len(device_manager.events("tls_files_reloaded"))
+            context = identity.context
+            step()
+            if server:
+                await until(lambda: len(device_manager.events("tls_files_reloaded")) > reloads)  # noqa: B023 - at once
+            if client:
+                await until(lambda: identity.context is not context)  # noqa: B023 - at once
+            await load.more()
+        await until(lambda: device_manager.events("client_ca_dropped"))
+        await load.more()
+        following.cancel()
+
+    assert load.failures == []
+    assert device_manager.events("handshake_refused") == []
+
+
+def _as_issuer(pair: PemPair) -> Mapping[str, str]:
+    data = {"issuer.crt": pair.certificate, "issuer.key": pair.key}
+    return {key: base64.b64encode(value).decode() for key, value in data.items()}

@@ -11,9 +11,11 @@ import yaml
 
 from tests.chart.api import HeldObjects, serving
 from tests.chart.binaries import Helm
-from tests.chart.conftest import CHART, NAMESPACE, RELEASE, run
+from tests.chart.conftest import CHART, NAMESPACE, RELEASE, ChartError, run
 from tests.chart.test_render import DEFAULTS
 
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/instances.worker.gpustack.ai"
+CERT_MANAGER = ("--set", "tls.mode=certManager", "--disable-openapi-validation")
 API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1.worker.gpustack.ai"
 
 
@@ -22,12 +24,12 @@ def helm(helms: Sequence[Helm], request: pytest.FixtureRequest, tmp_path: Path) 
     """``helm(cluster, *arguments)``: runs it there, with nothing of this machine's own settings."""
     binary = helms[request.param]
 
-    def helm(cluster: HeldObjects, *arguments: str) -> str:
+    def helm(cluster: HeldObjects, *arguments: str, namespace: str = NAMESPACE) -> str:
         return run(
             binary,
             *arguments,
             "--namespace",
-            NAMESPACE,
+            namespace,
             "--kube-apiserver",
             cluster.url,
             environment={**os.environ, "HOME": str(tmp_path), "KUBECONFIG": os.devnull},
@@ -74,3 +76,38 @@ def test_values_reused_from_an_earlier_chart_lack_nothing(helm: Callable[..., st
     with serving() as cluster:
         helm(cluster, "install", RELEASE, str(CHART), "--disable-openapi-validation")
         assert upgraded == installed(cluster)
+
+
+def test_one_release_name_in_two_namespaces(helm: Callable[..., str]) -> None:
+    with serving() as cluster:
+        helm(cluster, "install", RELEASE, str(CHART), *CERT_MANAGER)
+        first = installed(cluster)
+        group = ("--set", "worker.apiService.group=metrics.example.org")
+        helm(cluster, "install", RELEASE, str(CHART), *CERT_MANAGER, *group, namespace="team-b")
+        assert first < installed(cluster)
+        helm(cluster, "uninstall", RELEASE, namespace="team-b")
+        assert installed(cluster) == first
+
+
+def test_the_definition_that_is_kept_is_taken_over_by_the_flag_that_the_notes_name(
+    helm: Callable[..., str],
+) -> None:
+    flags = (*CERT_MANAGER, "--set", "instanceCrd.create=true")
+    with serving() as cluster:
+        notes = helm(cluster, "install", "first", str(CHART), *flags)
+        assert "--take-ownership" in notes
+        helm(cluster, "uninstall", "first")
+        assert installed(cluster) == {DEFINITION}
+        with pytest.raises(ChartError, match="invalid ownership metadata"):
+            helm(cluster, "install", "second", str(CHART), *flags)
+        helm(cluster, "install", "third", str(CHART), *flags, "--take-ownership")
+        owner = cluster.objects[DEFINITION]["metadata"]["annotations"]["meta.helm.sh/release-name"]
+    assert owner == "third"
+
+
+def test_without_the_definition_another_release_needs_no_flag(helm: Callable[..., str]) -> None:
+    with serving() as cluster:
+        helm(cluster, "install", "first", str(CHART), *CERT_MANAGER, "--set", "instanceCrd.create=true")
+        helm(cluster, "uninstall", "first")
+        helm(cluster, "install", "second", str(CHART), *CERT_MANAGER)
+        assert DEFINITION in installed(cluster)

@@ -9,7 +9,8 @@ from typing import Any
 
 from tests.chart.api import HeldObjects
 from tests.chart.binaries import Helm
-from tests.chart.conftest import CHART, NAMESPACE, RELEASE, Document, documents, run
+from tests.chart.conftest import CHART, NAMESPACE, RELEASE, Document, run
+from tests.chart.strict import documents
 
 PREFIX = "devicemanager.gpustack.ai"
 

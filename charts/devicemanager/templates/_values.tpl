@@ -10,6 +10,7 @@ tls:
   helm: {validityDays: 1825, caValidityDays: 3650, renewBeforeDays: 180}
   certManager: {issuerRef: {}, duration: 2160h, renewBefore: 720h}
   existingSecret: {}
+  trustBundle: {configMap: "", key: ca.crt, apiServiceSecret: ""}
   workerClientName: devicemanager-worker
   scraperClientName: devicemanager-scraper
 deviceManager:
@@ -27,18 +28,33 @@ worker:
   logLevel: info
   shutdownDelaySeconds: 15
   drainSeconds: 10
-  podDisruptionBudget: {enabled: true, minAvailable: 1}
+  podDisruptionBudget: {enabled: true, maxUnavailable: 1}
   serviceAccount: {create: true}
   apiService: {create: true, group: worker.gpustack.ai, groupPriorityMinimum: 100, versionPriority: 15}
   kubelet: {mode: proxy}
   deviceManagers: {}
   networkPolicy: {}
 userRoles: {create: true}
+priorityClassQuota: {pods: 1G}
 instanceCrd: {}
+{{- end -}}
+
+{{- /* What a pod is held to unless single keys are set or taken away. It comes back where the whole map is lacking, as it does in
+values reused from a chart that did not have it: nobody loses it by an upgrade. */ -}}
+{{- define "devicemanager.hardening" -}}
+podSecurityContext: {runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 {{- end -}}
 
 {{- define "devicemanager.values" -}}
 {{- include "devicemanager.fill" (list .Values (include "devicemanager.required" . | fromYaml)) -}}
+{{- range $key, $default := include "devicemanager.hardening" . | fromYaml -}}
+{{- range list $.Values.deviceManager $.Values.worker -}}
+{{- if kindIs "invalid" (index . $key) -}}
+{{- $_ := set . $key $default -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* Not `merge`: it takes 0 and false for missing. */ -}}
@@ -51,4 +67,14 @@ instanceCrd: {}
 {{- include "devicemanager.fill" (list (index $values $key) $default) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* The seconds of a duration such as 1m30s, which the schema has found to be one. */ -}}
+{{- define "devicemanager.seconds" -}}
+{{- $sum := 0.0 -}}
+{{- range regexFindAll "[0-9.]+(ms|s|m|h)" . -1 -}}
+{{- $unit := regexFind "[a-z]+" . -}}
+{{- $sum = addf $sum (mulf (trimSuffix $unit . | float64) (get (dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0) $unit)) -}}
+{{- end -}}
+{{- $sum -}}
 {{- end -}}

@@ -52,6 +52,12 @@ def test_services_that_are_none(service: str) -> None:
         loaded(f"--service={service}")
 
 
+def test_an_owner_is_looked_for_on_the_api_service_of_a_service() -> None:
+    assert loaded("--service=a/b", "--api-service-owner=a.b").api_service_owner == "a.b"
+    with pytest.raises(SettingsError, match="needs --service"):
+        loaded("--api-service-owner=a.b")
+
+
 def test_device_managers_are_verified_unless_switched_off(tmp_path: Path) -> None:
     ca = tmp_path / "ca.crt"
     ca.touch()

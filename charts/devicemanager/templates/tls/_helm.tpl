@@ -7,13 +7,13 @@ Every file that needs a certificate includes it first; only the first call does 
 {{- define "devicemanager.pki" -}}
 {{- if not (hasKey .Values.tls "made") -}}
 {{- $o := .Values.tls.helm -}}
-{{- $full := include "devicemanager.fullname" . -}}
+{{- $caName := include "devicemanager.object" (list . "ca") -}}
 {{- $now := now -}}
 {{- $horizon := $now | mustDateModify (printf "+%dh" (mul 24 (int $o.renewBeforeDays))) | unixEpoch | int64 -}}
 {{- $leafEnd := $now | mustDateModify (printf "+%dh" (mul 24 (int $o.validityDays))) | unixEpoch | int64 -}}
 {{- $newCaEnd := $now | mustDateModify (printf "+%dh" (mul 24 (int $o.caValidityDays))) | unixEpoch | int64 -}}
 {{- $made := dict "leaves" dict "renewed" true "staged" dict -}}
-{{- $old := (lookup "v1" "Secret" .Release.Namespace (printf "%s-ca" $full)) | default dict -}}
+{{- $old := (lookup "v1" "Secret" .Release.Namespace $caName) | default dict -}}
 {{- $data := $old.data | default dict -}}
 {{- $notes := ($old.metadata | default dict).annotations | default dict -}}
 {{- $caEnd := get $notes "devicemanager.gpustack.ai/not-after-epoch" | default "0" | int64 -}}
@@ -21,7 +21,7 @@ Every file that needs a certificate includes it first; only the first call does 
 {{- $ca := dict -}}
 {{- if not (hasKey $data "issuer.key") -}}
 {{- /* The first installation. */ -}}
-{{- $ca = genCA (printf "%s-ca" $full) (int $o.caValidityDays) -}}
+{{- $ca = genCA $caName (int $o.caValidityDays) -}}
 {{- $caEnd = $newCaEnd -}}
 {{- $_ := set $made "bundle" $ca.Cert -}}
 {{- else if and (hasKey $data "next.key") (lt $caEnd $leafEnd) -}}
@@ -31,7 +31,7 @@ Every file that needs a certificate includes it first; only the first call does 
 {{- $_ := set $made "bundle" (printf "%s%s" $ca.Cert (get $data "issuer.crt" | b64dec)) -}}
 {{- else if le $caEnd $horizon -}}
 {{- /* Too late to announce it first: readers that still hold the old bundle are refused until theirs is renewed. */ -}}
-{{- $ca = genCA (printf "%s-ca" $full) (int $o.caValidityDays) -}}
+{{- $ca = genCA $caName (int $o.caValidityDays) -}}
 {{- $caEnd = $newCaEnd -}}
 {{- $_ := set $made "bundle" (printf "%s%s" $ca.Cert (get $data "issuer.crt" | b64dec)) -}}
 {{- else -}}
@@ -42,7 +42,7 @@ Every file that needs a certificate includes it first; only the first call does 
 {{- $_ := set $made "staged" (dict "crt" (get $data "next.crt" | b64dec) "key" (get $data "next.key" | b64dec) "end" $stagedEnd) -}}
 {{- else if lt $caEnd (add $leafEnd (sub $horizon ($now | unixEpoch | int64))) -}}
 {{- /* Leaves signed soon would outlive this authority: announce the next one, to sign from a later upgrade on. */ -}}
-{{- $next := genCA (printf "%s-ca" $full) (int $o.caValidityDays) -}}
+{{- $next := genCA $caName (int $o.caValidityDays) -}}
 {{- $_ := set $made "staged" (dict "crt" $next.Cert "key" $next.Key "end" $newCaEnd) -}}
 {{- $_ := set $made "bundle" (printf "%s%s" $ca.Cert $next.Cert) -}}
 {{- end -}}
@@ -50,14 +50,8 @@ Every file that needs a certificate includes it first; only the first call does 
 {{- $_ := set $made "caCrt" $ca.Cert -}}
 {{- $_ := set $made "caKey" $ca.Key -}}
 {{- $_ := set $made "caEnd" $caEnd -}}
-{{- $wanted := dict
-  "deviceManager" (list (include "devicemanager.deviceManager.serverName" .))
-  "worker" (list (include "devicemanager.worker.serverName" .) (printf "%s.cluster.local" (include "devicemanager.worker.serverName" .)))
-  "workerClient" (list .Values.tls.workerClientName) -}}
-{{- if .Values.deviceManager.podMonitor.enabled -}}
-{{- $_ := set $wanted "scraperClient" (list .Values.tls.scraperClientName) -}}
-{{- end -}}
-{{- range $role, $names := $wanted -}}
+{{- range $role, $c := include "devicemanager.tls.roles" . | fromYaml -}}
+{{- $names := $c.names -}}
 {{- $was := (lookup "v1" "Secret" $.Release.Namespace (include "devicemanager.tls.secretName" (list $ $role))) | default dict -}}
 {{- $wasNotes := ($was.metadata | default dict).annotations | default dict -}}
 {{- $end := get $wasNotes "devicemanager.gpustack.ai/not-after-epoch" | default "0" | int64 -}}
@@ -65,7 +59,8 @@ Every file that needs a certificate includes it first; only the first call does 
 {{- if and (not $made.renewed) $same (gt $end $horizon) (hasKey ($was.data | default dict) "tls.crt") -}}
 {{- $_ := set $made.leaves $role (dict "crt" (get $was.data "tls.crt" | b64dec) "key" (get $was.data "tls.key" | b64dec) "end" $end "names" $names) -}}
 {{- else -}}
-{{- $leaf := genSignedCert (first $names) nil $names (int $o.validityDays) $ca -}}
+{{- /* A common name holds 64 bytes, and the alternative names are what is verified: a server's leaf carries none. */ -}}
+{{- $leaf := genSignedCert (ternary (first $names) "" (eq $c.usage "client auth")) nil $names (int $o.validityDays) $ca -}}
 {{- $_ := set $made.leaves $role (dict "crt" $leaf.Cert "key" $leaf.Key "end" $leafEnd "names" $names) -}}
 {{- end -}}
 {{- end -}}
