@@ -6,6 +6,7 @@
 
 import asyncio
 import functools
+from collections.abc import Callable
 
 import aiohttp
 from aiohttp import hdrs, web
@@ -37,9 +38,9 @@ def hide_server_software(server: web.Server, app: web.Application) -> None:
 
 
 class ProtocolConnector(aiohttp.TCPConnector):
-    """A client's connector that makes connections of a given class. To be made on a running event loop."""
+    """A client's connector that makes connections of a kind of its own. To be made on a running event loop."""
 
-    def __init__(self, protocol: type[ResponseHandler], *, limit: int) -> None:
-        """Args: ``limit`` is the number of connections open at once."""
+    def __init__(self, protocol: Callable[..., ResponseHandler], *, limit: int) -> None:
+        """Args: ``protocol`` takes the ``loop``; ``limit`` is the number of connections open at once."""
         super().__init__(limit=limit)
         self._factory = functools.partial(protocol, loop=asyncio.get_running_loop())

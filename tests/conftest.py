@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 import structlog
 
+from devicemanager.node import launcher
 from tests.cluster.stand_in import StandInCluster
 from tests.standins.nvml import NvmlStandin
 
@@ -17,6 +18,15 @@ def log_as_it_comes() -> Iterator[None]:
     structlog.reset_defaults()
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def killed_processes_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor run inside a test waits for the processes that it has killed, however busy the machine is.
+
+    By itself it leaves them after a third of a second, and they would be reported against the tests that follow.
+    """
+    monkeypatch.setattr(launcher, "_EXIT_WAIT_S", 30.0)
 
 
 @pytest_asyncio.fixture

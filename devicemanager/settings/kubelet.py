@@ -46,7 +46,7 @@ class KubeletSettings(Settings):
         tuple[AddressType, ...],
         BeforeValidator(names),
         AfterValidator(checked(lambda value: None if value else "must name at least one type")),
-        FlagSpec("Types of a Node's addresses, the first that it has is dialled; direct mode only.", "TYPE,..."),
+        FlagSpec("Types of a Node's addresses, tried in this order; direct mode only.", "TYPE,..."),
     ] = (AddressType.INTERNAL_IP, AddressType.HOSTNAME, AddressType.EXTERNAL_IP)
     kubelet_certificate_authority: Annotated[
         ExistingFile,

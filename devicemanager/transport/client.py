@@ -4,12 +4,15 @@ Bodies arrive undecoded, so that what counts against the limit is what decompres
 produce.
 """
 
+import asyncio
 import re
+import ssl
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, Final, Self
 
 import aiohttp
@@ -24,6 +27,7 @@ from devicemanager.aiohttp_internals import ProtocolConnector
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
+from devicemanager.tls.material import chain_end
 from devicemanager.transport.messages import Received, Request
 from devicemanager.transport.retries import Retries
 
@@ -59,7 +63,7 @@ class HttpClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=ProtocolConnector(_Connection, limit=self._connections),
+            connector=ProtocolConnector(partial(_Connection, self._clock), limit=self._connections),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -115,6 +119,7 @@ class HttpClient:
             ssl=request.tls if request.tls is not None else True,
             server_hostname=request.server_hostname,
             proxy=request.proxy,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=request.connect_s),
         ) as response:
             try:
                 yield response
@@ -124,9 +129,30 @@ class HttpClient:
 
 
 class _Connection(ResponseHandler):
-    """A connection that is closed when interim answers do not end; aiohttp would read for ever."""
+    """A connection that is closed when interim answers do not end; aiohttp would read for ever.
+
+    One that is kept is not used again once a certificate of the peer's chain has expired.
+    """
 
     _interim = 0
+    _expires_at: datetime | None = None
+
+    def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._clock = clock
+
+    @override
+    def is_connected(self) -> bool:
+        """Whether a request may be sent; the pool asks for those that are kept."""
+        return super().is_connected() and not self._has_expired()
+
+    def _has_expired(self) -> bool:
+        tls = None if self.transport is None else self.transport.get_extra_info("ssl_object")
+        if tls is None or tls.context.verify_mode is ssl.CERT_NONE:
+            return False
+        if self._expires_at is None:
+            self._expires_at = chain_end(tls)
+        return self._expires_at is not None and self._expires_at <= self._clock.now()
 
     @override
     def set_response_params(self, **parameters: Any) -> None:

@@ -20,6 +20,7 @@ class Request:
         limit_bytes: Of the decoded body of a good answer.
         tls: The context to verify with; None for plain HTTP.
         server_hostname: The name to verify, where it is not the host of the URL.
+        connect_s: For the connection and its handshake; None for as long as the whole may take.
         proxy: To go through; the environment is never asked here.
         backend: Who answers, of several behind one address: their failures are counted apart.
         passing: Statuses after which the same request may get another answer in a moment.
@@ -33,6 +34,7 @@ class Request:
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
     proxy: URL | None = None
+    connect_s: float | None = None
     backend: str = ""
     passing: Collection[int] = retries.STATUSES
 

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from devicemanager.wire.json_values import integer, items, load_object, member, text
+from devicemanager.model.reasons import Reason
+from devicemanager.rules import quantity as quantities
+from devicemanager.wire.json_values import integer, items, load_object, member, quantity, text
 
 
 class AddressType(StrEnum):
@@ -36,10 +38,12 @@ class Node:
     Attributes:
         addresses: In the order of its status; several of one type on a dual-stack node, its first family first.
         kubelet_port: None where the status names none.
+        cpu_nanocores: What the machine has, in billionths of a core; None where the status does not say.
     """
 
     addresses: tuple[NodeAddress, ...]
     kubelet_port: int | None
+    cpu_nanocores: int | None = None
 
 
 def parse(body: bytes) -> Node:
@@ -53,7 +57,14 @@ def parse(body: bytes) -> Node:
     return Node(
         addresses=tuple(_addresses(member(document, "status", "addresses"))),
         kubelet_port=port if port is not None and 1 <= port <= 65535 else None,
+        cpu_nanocores=_nanocores(member(document, "status", "capacity", "cpu")),
     )
+
+
+def _nanocores(value: object) -> int | None:
+    written = quantity(value)
+    figure = quantities.nanocores(written) if written is not None else None
+    return None if figure is None or isinstance(figure, Reason) else figure or None
 
 
 def _addresses(listed: object) -> Iterator[NodeAddress]:

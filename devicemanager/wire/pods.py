@@ -25,8 +25,9 @@ class Pod:
 
     Attributes:
         node_name: None until it is scheduled.
+        started_at: When the last of its running containers started, on the node's clock; None without one.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``; None where it is not set.
-        pod_ip: The primary address; None until it has one.
+        pod_ips: The primary address first; none until it has one.
         ready: Whether the condition ``Ready`` is true.
         terminating: Whether a deletion has been asked for.
         container_names: Of every container, init and ephemeral container that the spec declares.
@@ -39,11 +40,12 @@ class Pod:
     name: str
     uid: str
     created_at: datetime | None = None
+    started_at: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     node_name: str | None = None
     phase: str | None = None
-    pod_ip: str | None = None
+    pod_ips: tuple[str, ...] = ()
     ready: bool = False
     terminating: bool = False
     container_names: frozenset[str] = frozenset()
@@ -83,11 +85,12 @@ def from_object(document: object) -> Pod:
         name=name,
         uid=uid,
         created_at=timestamps.parse(metadata.get("creationTimestamp")),
+        started_at=max(_starts(status), default=None),
         labels=texts(metadata.get("labels")),
         annotations=texts(metadata.get("annotations")),
         node_name=text(spec.get("nodeName")),
         phase=text(status.get("phase")),
-        pod_ip=text(status.get("podIP")),
+        pod_ips=tuple(dict.fromkeys(_addresses(status))),
         ready=_is_ready(status),
         terminating=metadata.get("deletionTimestamp") is not None,
         container_names=frozenset(_container_names(spec)),
@@ -95,6 +98,21 @@ def from_object(document: object) -> Pod:
         ports=_ports(spec),
         resources=PodResources.of(spec, status),
     )
+
+
+def _addresses(status: Mapping[str, object]) -> Iterator[str]:
+    for address in (status.get("podIP"), *(member(entry, "ip") for entry in items(status.get("podIPs")))):
+        written = text(address)
+        if written is not None:
+            yield written
+
+
+def _starts(status: Mapping[str, object]) -> Iterator[datetime]:
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for entry in items(status.get(key)):
+            started_at = timestamps.parse(member(entry, "state", "running", "startedAt"))
+            if started_at is not None:
+                yield started_at
 
 
 def _is_ready(status: Mapping[str, object]) -> bool:

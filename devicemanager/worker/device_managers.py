@@ -7,12 +7,14 @@ verified under a name given separately, because certificates name the device man
 import ipaddress
 import math
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, NoReturn, Self, TypeAlias
 
 import aiohttp
+import structlog
+from structlog.typing import FilteringBoundLogger
 from yarl import URL
 
 from devicemanager.clock import Clock
@@ -20,10 +22,11 @@ from devicemanager.errors import DocumentError, FetchError, excerpt
 from devicemanager.model.usage import PeerSnapshot, SnapshotReading, SourceState
 from devicemanager.rules import freshness
 from devicemanager.transport.client import HttpClient
-from devicemanager.transport.failures import within
+from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import pods, snapshot
 from devicemanager.worker.cluster import Cluster, object_path
+from devicemanager.worker.deadlines import Countdown
 from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.reflector import Reflector
 
@@ -36,12 +39,23 @@ DEFAULT_PORT: Final = 32443
 """Where a pod names no port ``https``."""
 
 READ_DEADLINE_S: Final = 3.0
+
+CANDIDATES_AT_MOST: Final = 3
+"""Pods asked for one snapshot, each of which gets its share of the time."""
+
+ADDRESSES_AT_MOST: Final = 2
+"""Of one pod: one of each family."""
+
+SET_ASIDE_S: Final = 30.0
+"""How long a pod that failed is asked after the others; a rolled one takes less to start or to go."""
 CLOSED: Final = (
     "it closed the connection without an answer, as for a certificate of ours that it does not accept; "
     "its log says handshake_refused then"
 )
 
 _OLDEST: Final = datetime.min.replace(tzinfo=UTC)
+
+_log: FilteringBoundLogger = structlog.get_logger()
 
 Place: TypeAlias = tuple[str, str]
 """A node, and a manufacturer."""
@@ -52,13 +66,13 @@ class DeviceManager:
     """A device manager's pod that can be reached.
 
     Attributes:
-        url: Of its snapshot.
-        created_at: During a rollout two may be ready; the newer one answers.
+        urls: Of its snapshot, at its primary address first.
+        created_at: During a rollout two may be ready; the newer one is asked first.
     """
 
     node: str
     manufacturer: str
-    url: URL
+    urls: tuple[URL, ...]
     created_at: datetime
     pod: str
 
@@ -122,7 +136,9 @@ class DeviceManagers:
             params={"labelSelector": f"{COMPONENT_LABEL}={COMPONENT}"},
             name="device-managers",
         )
-        self._index: dict[Place, DeviceManager] = {}
+        self._clock = clock
+        self._failed: dict[DeviceManager, float] = {}
+        self._index: dict[Place, Sequence[DeviceManager]] = {}
         self._indexed = -1
 
     async def __aenter__(self) -> Self:
@@ -139,50 +155,108 @@ class DeviceManagers:
     async def read(self, place: Place) -> SnapshotRead:
         """The snapshot of one manufacturer from a node's device manager, as of now.
 
+        Of several pods the newest is asked first, and the next one where it fails or has no sample yet.
+
         Raises:
-            FetchError: No such pod is ready (``not_served``), or it cannot be asked, or its answer is not usable.
+            FetchError: No such pod is ready (``not_served``), or none can be asked, or no answer is usable: then as
+                the first one failed.
         """
         node, manufacturer = place
-        async with within(READ_DEADLINE_S) as ends_s:
-            device_manager = await self._located(node, manufacturer)
-            try:
-                received = await self._http.exchange(self._request(device_manager), ends_s=ends_s)
-            except aiohttp.ClientConnectorError:
-                raise
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # In TLS 1.3 a server verifies our certificate after the handshake. asyncio passes no alert on, and
-                # whether its end or its reset comes first is chance.
-                raise FetchError(SourceState.UNREACHABLE, CLOSED) from error
-        if received.status != 200:
-            raise FetchError(_state_of(received.status), f"HTTP {received.status}", status=received.status)
-        found = await self._decoding(snapshot.parse, received.body)
-        if found.node_name is not None and found.node_name != node:
-            raise FetchError(SourceState.INVALID, f"it answers for another node, {excerpt(found.node_name, 64)!r}")
-        return SnapshotRead(_only(found, manufacturer), received.without_body())
+        left = Countdown(READ_DEADLINE_S)
+        async with within(READ_DEADLINE_S):
+            candidates = await self._candidates(node, manufacturer)
+        failures: list[FetchError] = []
+        without_sample: SnapshotRead | None = None
+        for number, device_manager in enumerate(candidates):
+            share_s = left.left_s / (len(candidates) - number)
+            outcome = await attempt(self._ask(device_manager, share_s, alone=len(candidates) == 1))
+            if isinstance(outcome, FetchError):
+                failures.append(outcome)
+                if len(candidates) > 1:
+                    self._note_failure(device_manager, outcome)
+                continue
+            self._failed.pop(device_manager, None)
+            if outcome.snapshot.timestamp is not None:
+                return outcome
+            without_sample = without_sample or outcome
+        if without_sample is not None:
+            return without_sample
+        raise failures[0]
 
-    async def _located(self, node: str, manufacturer: str) -> DeviceManager:
+    async def _candidates(self, node: str, manufacturer: str) -> Sequence[DeviceManager]:
+        """The pods to ask, the best first: those that failed last time wait behind the others."""
         if not self._pods.synced:
             await self._pods.settled()
         if not self._pods.synced and self._pods.problem is not None:
             problem = self._pods.problem
             raise FetchError(problem.state, f"the device managers cannot be listed: {problem.message}")
         if self._indexed != self._pods.changes:
-            self._index = _newest(self._pods.items.values())
+            self._index = _newest_first(self._pods.items.values())
             self._indexed = self._pods.changes
-        found = self._index.get((node, manufacturer))
-        if found is None:
+            known = set(self._pods.items.values())
+            self._failed = {each: at_s for each, at_s in self._failed.items() if each in known}
+        found = self._index.get((node, manufacturer), ())
+        if not found:
             raise FetchError(
                 SourceState.NOT_SERVED,
                 f"no ready device manager for {manufacturer} on this node in namespace {self._namespace}",
             )
-        return found
+        return sorted(found, key=self._is_set_aside)[:CANDIDATES_AT_MOST]
 
-    def _request(self, device_manager: DeviceManager) -> Request:
+    def _is_set_aside(self, device_manager: DeviceManager) -> bool:
+        failed_at_s = self._failed.get(device_manager)
+        return failed_at_s is not None and self._clock.monotonic() - failed_at_s < SET_ASIDE_S
+
+    def _note_failure(self, device_manager: DeviceManager, failure: FetchError) -> None:
+        if not self._is_set_aside(device_manager):
+            self._failed[device_manager] = self._clock.monotonic()
+            _log.warning(
+                "device_manager_set_aside",
+                pod=device_manager.pod,
+                node=device_manager.node,
+                manufacturer=device_manager.manufacturer,
+                state=failure.state,
+                error=failure.message,
+            )
+
+    async def _ask(self, device_manager: DeviceManager, deadline_s: float, *, alone: bool) -> SnapshotRead:
+        """The snapshot of one pod, at its first address that answers. A retry is for one that is alone."""
+        left = Countdown(deadline_s)
+        failures: list[FetchError] = []
+        for number, url in enumerate(device_manager.urls):
+            retried = alone and len(device_manager.urls) == 1
+            share_s = left.left_s / (len(device_manager.urls) - number)
+            outcome = await attempt(self._exchange(url, share_s, retried=retried))
+            if not isinstance(outcome, FetchError):
+                return await self._read(device_manager, outcome)
+            failures.append(outcome)
+        raise failures[0]
+
+    async def _exchange(self, url: URL, deadline_s: float, *, retried: bool) -> Received:
+        async with within(deadline_s) as ends_s:
+            try:
+                return await self._http.exchange(self._request(url), ends_s=ends_s if retried else None)
+            except aiohttp.ClientConnectorError:
+                raise
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                # In TLS 1.3 a server verifies our certificate after the handshake. asyncio passes no alert on, and
+                # whether its end or its reset comes first is chance.
+                raise FetchError(SourceState.UNREACHABLE, CLOSED) from error
+
+    async def _read(self, device_manager: DeviceManager, received: Received) -> SnapshotRead:
+        if received.status != 200:
+            raise FetchError(_state_of(received.status), f"HTTP {received.status}", status=received.status)
+        found = await self._decoding(snapshot.parse, received.body)
+        if found.node_name is not None and found.node_name != device_manager.node:
+            raise FetchError(SourceState.INVALID, f"it answers for another node, {excerpt(found.node_name, 64)!r}")
+        return SnapshotRead(_only(found, device_manager.manufacturer), received.without_body())
+
+    def _request(self, url: URL) -> Request:
         if self._tls is None:
             raise FetchError(SourceState.UNAUTHORIZED, "no client certificate was given for asking device managers")
         return Request(
             method="GET",
-            url=device_manager.url,
+            url=url,
             limit_bytes=snapshot.BODY_LIMIT_BYTES,
             headers={"Accept": "application/json", "Accept-Encoding": "identity"},
             tls=self._tls(),
@@ -198,20 +272,26 @@ def describe(item: bytes) -> DeviceManager | None:
     """
     pod = pods.parse(item)
     manufacturer = pod.labels.get(MANUFACTURER_LABEL)
-    if not pod.ready or pod.terminating or pod.node_name is None or pod.pod_ip is None or not manufacturer:
+    if not pod.ready or pod.terminating or pod.node_name is None or not pod.pod_ips or not manufacturer:
         return None
-    try:
-        address = ipaddress.ip_address(pod.pod_ip)
-    except ValueError as error:
-        raise DocumentError(f"pod {pod.name} has the address {excerpt(pod.pod_ip, 64)!r}") from error
     port = pod.ports.get(PORT_NAME, DEFAULT_PORT)
-    url = URL.build(scheme="https", host=str(address), port=port, path="/monitor/snapshot")
-    return DeviceManager(pod.node_name, manufacturer, url, pod.created_at or _OLDEST, pod.name)
+    urls = tuple(_snapshot_url(pod.name, address, port) for address in pod.pod_ips[:ADDRESSES_AT_MOST])
+    return DeviceManager(pod.node_name, manufacturer, urls, pod.created_at or _OLDEST, pod.name)
 
 
-def _newest(device_managers: Iterable[DeviceManager]) -> dict[Place, DeviceManager]:
-    in_order = sorted(device_managers, key=lambda each: (each.created_at, each.pod))
-    return {(each.node, each.manufacturer): each for each in in_order}
+def _snapshot_url(pod: str, address: str, port: int) -> URL:
+    try:
+        host = str(ipaddress.ip_address(address))
+    except ValueError as error:
+        raise DocumentError(f"pod {pod} has the address {excerpt(address, 64)!r}") from error
+    return URL.build(scheme="https", host=host, port=port, path="/monitor/snapshot")
+
+
+def _newest_first(device_managers: Iterable[DeviceManager]) -> dict[Place, Sequence[DeviceManager]]:
+    found: dict[Place, list[DeviceManager]] = {}
+    for each in sorted(device_managers, key=lambda each: (each.created_at, each.pod), reverse=True):
+        found.setdefault((each.node, each.manufacturer), []).append(each)
+    return dict(found)
 
 
 def _only(found: PeerSnapshot, manufacturer: str) -> PeerSnapshot:

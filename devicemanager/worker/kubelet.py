@@ -5,11 +5,14 @@
 
 import asyncio
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, Protocol
 
 from typing_extensions import override
 
 from devicemanager.clock import Clock
+from devicemanager.errors import FetchError, excerpt
+from devicemanager.model.pod_stats import PodStats
 from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.rules import freshness
 from devicemanager.rules import kubelet as rules
@@ -23,6 +26,12 @@ from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.decoding import Decoding
 
 READ_DEADLINE_S: Final = 4.0
+
+ASKED_AGAIN_AFTER_S: Final = 1.0
+"""A younger summary is not asked for again because of one pod, however many ask for that pod."""
+
+CLOCKS_DIFFER_BY: Final = timedelta(seconds=5)
+"""How far the API server's clock, which says when a pod was created, may lie behind the node's."""
 
 SUMMARY_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """Ten times what 500 pods take."""
@@ -40,10 +49,17 @@ class NodeRead:
     received: Received
     cpu_nanocores: int | None = None
 
+    def predates(self, pod: Pod, clock: Clock) -> bool:
+        """Whether it lacks the pod, and may do so because the pod is newer. One that has just come does not."""
+        held_s = clock.monotonic() - self.received.received_monotonic_s
+        moments = [moment for moment in (pod.created_at, pod.started_at) if moment is not None]
+        if held_s < ASKED_AGAIN_AFTER_S or not moments or self._stats(pod) is not None:
+            return False
+        return max(moments) > self.received.answered_at(clock) - CLOCKS_DIFFER_BY
+
     def reading(self, pod: Pod, clock: Clock) -> PodReading | SourceFailure:
         """The figures of this pod now; a failure if the summary lacks it."""
-        listed = (self.summary.pod(pod.namespace, pod.name, uid) for uid in pod.kubelet_uids)
-        stats = next(filter(None, listed), None)
+        stats = self._stats(pod)
         if stats is None:
             return SourceFailure(SourceState.UNKNOWN_POD, "the kubelet has no figures of this pod")
         usage = rules.pod_usage(
@@ -64,9 +80,17 @@ class NodeRead:
         )
         return PodReading(usage, age_s)
 
+    def _stats(self, pod: Pod) -> PodStats | None:
+        listed = (self.summary.pod(pod.namespace, pod.name, uid) for uid in pod.kubelet_uids)
+        return next(filter(None, listed), None)
+
 
 PROXIED_AT_ONCE: Final = 512
 """Reads through the API server: where a zone is down, each hangs on a connection to it, which others need too."""
+
+
+class AnotherNodeError(FetchError):
+    """A kubelet answered as another node's."""
 
 
 class KubeletSource(Protocol):
@@ -90,13 +114,17 @@ class ProxiedKubelets(KubeletSource):
         path = object_path("/api/v1/nodes", node) + "/proxy/stats/summary"
         async with within(READ_DEADLINE_S), self._turns:
             received = await self._cluster.fetch(path, deadline_s=READ_DEADLINE_S, limit_bytes=SUMMARY_LIMIT_BYTES)
-        return await decoded(received, self._decoding)
+        return await decoded(received, self._decoding, node)
 
 
-async def decoded(received: Received, decoding: Decoding) -> NodeRead:
-    """A summary from the bytes of a good answer. Raises FetchError, ``invalid``, where they are none."""
+async def decoded(received: Received, decoding: Decoding, node: str) -> NodeRead:
+    """A node's summary from the bytes of a good answer. Raises FetchError, ``invalid``, where they are none."""
     # 13 ms for 500 pods: a document without a fault never waits behind those of hostile nodes.
     summary = await decoding.on_the_loop(kubelet_summary.decode_typed, received.body)
     if summary is None:
         summary = await decoding(kubelet_summary.decode_lenient, received.body)
+    if summary.node_name is not None and summary.node_name != node:
+        raise AnotherNodeError(
+            SourceState.INVALID, f"it answers for another node, {excerpt(summary.node_name, 64)!r}"
+        )
     return NodeRead(summary, received.without_body())

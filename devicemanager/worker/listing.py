@@ -98,7 +98,9 @@ async def _measured(
     async def of_node(node: str, mine: Sequence[Located]) -> Sequence[WorkloadUsage]:
         async with turns:
             asked_at_s = clock.monotonic()
-            kubelet_read = sources.kubelets.begin(node, deadline_s=left.at_most(deadlines.kubelet_s))
+            kubelet_read = sources.begin_kubelet(
+                node, [row.pod for row in mine], deadline_s=left.at_most(deadlines.kubelet_s)
+            )
             deadline_s = left.at_most(deadlines.device_manager_s)
             snapshot_reads = {
                 name: sources.snapshots.begin((node, name), deadline_s=deadline_s)

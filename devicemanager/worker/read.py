@@ -116,7 +116,9 @@ class WorkloadReader(Reader):
     async def _usage(self, located: Located, left: Countdown) -> tuple[PodOutcome, PodOutcome | None]:
         """The kubelet's answer, and that of metrics.k8s.io if it was asked and has answered."""
         deadlines, name = self._deadlines, (located.pod.namespace, located.pod.name)
-        kubelet_read = self._sources.kubelets.begin(located.node_name, deadline_s=left.at_most(deadlines.kubelet_s))
+        kubelet_read = self._sources.begin_kubelet(
+            located.node_name, [located.pod], deadline_s=left.at_most(deadlines.kubelet_s)
+        )
         if await kubelet_read.settled(deadlines.hedge_s):
             kubelet = of_pod(await kubelet_read.outcome(), located, self._clock)
             if isinstance(kubelet, PodReading):

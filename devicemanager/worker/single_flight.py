@@ -187,6 +187,12 @@ class SingleFlightCache(Generic[K, V]):
         """Drops a kept answer, so that the next caller gets a new one; a flight under way goes on."""
         self._kept.pop(key, None)
 
+    def forget_if(self, key: K, outdated: Callable[[V], bool]) -> None:
+        """Drops a kept answer, not a kept failure, of which this is true."""
+        kept = self._kept.get(key)
+        if kept is not None and not isinstance(kept[1], FetchError) and outdated(kept[1]):
+            self.forget(key)
+
     async def _fly(self, key: K, fetch: Callable[[], Awaitable[V]], *, keep: bool) -> V | FetchError:
         started_s = self._clock.monotonic()
         try:

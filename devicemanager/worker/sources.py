@@ -4,7 +4,7 @@ One read of a peer is shared by all who need it. A fault of a peer is logged whe
 not for each read.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,10 +17,11 @@ from devicemanager.model.usage import PeerSnapshot, SourceFailure, SourceState, 
 from devicemanager.rules import freshness
 from devicemanager.rules.merge import KUBELET, METRICS_SERVER, PodOutcome, SnapshotOutcome, device_manager, merge
 from devicemanager.transport.failures import attempt
+from devicemanager.wire.pods import Pod
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
 from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
-from devicemanager.worker.single_flight import SharedReads
+from devicemanager.worker.single_flight import Pending, SharedReads
 from devicemanager.worker.slices import Slices
 from devicemanager.worker.source_health import SourceHealth
 from devicemanager.worker.workloads.reads import Name
@@ -52,7 +53,7 @@ class Sources:
     """Shared reads of every source. To be entered before use.
 
     Attributes:
-        kubelets: By node.
+        kubelets: By node; begun with :meth:`begin_kubelet`.
         metrics: By the pod's namespace and name.
         snapshots: By node and manufacturer.
         slices: For putting many answers together.
@@ -91,6 +92,11 @@ class Sources:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._resources.aclose()
+
+    def begin_kubelet(self, node: str, pods: Iterable[Pod], *, deadline_s: float) -> Pending[NodeRead]:
+        """The node's summary, being read; a kept one that is older than one of these pods does not count."""
+        self.kubelets.forget_if(node, lambda kept: any(kept.predates(pod, self._clock) for pod in pods))
+        return self.kubelets.begin(node, deadline_s=deadline_s)
 
     async def _read_kubelet(self, node: str) -> NodeRead:
         return await self._noting(KUBELET, node, self._kubelet_source.read(node), _no_fault)

@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import psutil
 
+from tests.e2e.forked import ForkedProgram, Template
+
 DEADLINE_S: Final = 20.0
 _POLL_S: Final = 0.02
 
@@ -68,16 +70,22 @@ class DeviceManager:
         folder: Path,
         program: Sequence[str] = ("-m", "devicemanager.cli"),
         descriptors: int | None = None,
+        template: Template | None = None,
     ) -> None:
         self._log = folder / f"log-{len(list(folder.iterdir()))}"
         self._context = trusting_anyone()
-        command = [sys.executable, "-P", *program, "serve", "--secure-port=0", *flags]
+        arguments = ["serve", "--secure-port=0", *flags]
+        command = [sys.executable, "-P", *program, *arguments]
         if descriptors is not None:
             command = ["/bin/sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
+        self.process: subprocess.Popen[bytes] | ForkedProgram
         with self._log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env=environment(more_environment), cwd=folder
-            )
+            if template is not None:
+                self.process = template.start(arguments, environment(more_environment), folder, output)
+            else:
+                self.process = subprocess.Popen(
+                    command, stdout=output, stderr=subprocess.STDOUT, env=environment(more_environment), cwd=folder
+                )
         self._port: int | None = None
 
     @property
@@ -193,10 +201,11 @@ sys.exit(cli.main())
 """A program that gets every signal that could reach it after all has ended, as on a machine that is slow enough."""
 
 
-def serving(folder: Path) -> Iterator[Serve]:
+def serving(folder: Path, template: Template) -> Iterator[Serve]:
     """Gives a function that starts device managers; all are gone afterwards. For a fixture.
 
-    With ``code``, the process runs that instead of our entry point; it calls ``devicemanager.cli.main`` itself.
+    They are copies of ``template`` unless the start itself matters: with ``code``, the process runs that instead of
+    our entry point, and calls ``devicemanager.cli.main`` itself; ``fresh`` is for what is measured.
     """
     started: list[DeviceManager] = []
 
@@ -205,9 +214,13 @@ def serving(folder: Path) -> Iterator[Serve]:
         environment: Mapping[str, str] | None = None,
         code: str | None = None,
         descriptors: int | None = None,
+        fresh: bool = False,
     ) -> DeviceManager:
         program = ("-m", "devicemanager.cli") if code is None else ("-c", code)
-        started.append(DeviceManager(flags, environment or {}, folder, program, descriptors))
+        environment = environment or {}
+        fresh = fresh or code is not None or descriptors is not None or "PYTHONPATH" in environment
+        copied = None if fresh else template
+        started.append(DeviceManager(flags, environment, folder, program, descriptors, copied))
         return started[-1]
 
     try:

@@ -37,7 +37,7 @@ SIMULATED = "--manufacturer=simulated"
 
 @pytest.fixture
 def manager(serve: Serve) -> DeviceManager:
-    made = serve(SIMULATED)
+    made = serve(SIMULATED, fresh=True)
     made.until_state("ok")
     return made
 
@@ -154,7 +154,7 @@ def test_probes_are_answered_while_all_connections_hold_answers_that_are_not_rea
     """S03: from 11 addresses; of 42 probes from a twelfth, 24 once failed."""
     many = tmp_path / "many.toml"
     many.write_text("count = 128\n")
-    manager = serve(SIMULATED, f"--simulated-scenario={many}")
+    manager = serve(SIMULATED, f"--simulated-scenario={many}", fresh=True)
     manager.until_state("ok")
     with Flood(manager.port) as flood:
         for number in range(11 * 24):
@@ -212,7 +212,7 @@ class TestDescriptors:
     def test_the_device_manager_raises_its_soft_limit(self, serve: Serve) -> None:
         """S04: the same in the other program."""
         with soft_limit_of_descriptors(1024):
-            made = serve(SIMULATED)
+            made = serve(SIMULATED, fresh=True)
         made.until_state("ok")
 
         assert raised(made.process.pid)
@@ -253,7 +253,7 @@ def test_a_client_certificate_that_expires_on_a_kept_connection_is_no_longer_tru
     """S10: it was once good for as long as its connection."""
     authority = Authority.create("clients")
     authority.pem.write(tmp_path, "ca")
-    made = serve(SIMULATED, f"--client-ca-file={tmp_path / 'ca.crt'}")
+    made = serve(SIMULATED, f"--client-ca-file={tmp_path / 'ca.crt'}", fresh=True)
     made.event("server_listening")
     ends = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=8)
     authority.client("worker", now=ends - timedelta(days=1), days=1).write(tmp_path, "worker")

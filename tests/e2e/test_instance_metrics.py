@@ -109,13 +109,14 @@ async def test_a_client_that_the_device_manager_refuses_is_told_so_and_gets_the_
     untrusted = [trusted[0], *as_client(other, WORKER_CLIENT_NAME)[1:]]
     impostor = [*as_client(other, WORKER_CLIENT_NAME)[:1], *trusted[1:]]
 
-    for flags, states in (
-        ([], {"unauthorized"}),
-        (trusted, {"forbidden"}),
-        (untrusted, {"unreachable"}),
-        (impostor, {"unreachable"}),
+    for flags, state, reason in (
+        ([], "unauthorized", "permission"),
+        (trusted, "forbidden", "permission"),
+        (untrusted, "unreachable", "not_reported"),
+        (impostor, "unreachable", "not_reported"),
     ):
         sample = await asked(kubeconfig, *flags)
-        assert source(sample)["state"] in states
-        assert "accelerators" not in sample
+        assert source(sample)["state"] == state
+        (card,) = sample["accelerators"]
+        assert set(card["absent"].values()) == {reason}
         assert sample["cpuUsageNanoCores"] > 0

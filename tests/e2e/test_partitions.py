@@ -172,8 +172,10 @@ async def accelerator(kubeconfig: Path, certificates: CertificateStore, number: 
         printed, noted = await process.communicate()
         assert process.returncode == 0, noted
         sample = json.loads(printed)["sample"]
-        if "accelerators" in sample:
-            (found,) = sample["accelerators"]
+        (found,) = sample["accelerators"]
+        if any(
+            source["name"].startswith("device-manager/") and "ageSeconds" in source for source in sample["sources"]
+        ):
             assert isinstance(found, dict)
             return found
 
@@ -188,6 +190,7 @@ async def test_an_instance_is_told_of_its_own_partition_and_no_other(
         first, second, third, unknown = [await accelerator(kubeconfig, certificates, number) for number in range(4)]
 
     assert (first["id"], first["memoryMiB"], first["coresUtilizationPercent"]) == ("SIM-0-P0", 19968, 40)
+    assert (first["profile"], second["profile"]) == ("2g.20gb", "1g.10gb")
     assert 0 < first["memoryUsageMiB"] < first["memoryMiB"]
     assert first["temperatureCelsius"] > 0
     assert (second["id"], second["memoryMiB"]) == ("SIM-0-P1", 9856)

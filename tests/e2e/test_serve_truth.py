@@ -5,8 +5,6 @@ The real nvidia-ml-py on the NVML stand-in, a real collector process, a real dev
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 
 from devicemanager.model import figures
 from tests.e2e.device_manager import DEADLINE_S, DeviceManager, Document, Serve, bus, cards, environment
+from tests.e2e.forked import Template
 from tests.standins.nvml import NvmlStandin, Scenario, healthy_card
 from tests.timing import wait_until
 
@@ -313,29 +312,13 @@ def test_cards_that_give_no_figure_are_no_sample_and_the_last_one_ages(
 @pytest.mark.parametrize(("scenario", "state"), NOTHING_READ)
 @pytest.mark.parametrize("look", ["monitor", "detect"])
 def test_a_look_that_reads_nothing_says_so_and_returns_1(
-    nvml: NvmlStandin, tmp_path: Path, look: str, scenario: Scenario, state: str
+    nvml: NvmlStandin, template: Template, tmp_path: Path, look: str, scenario: Scenario, state: str
 ) -> None:
     """F05."""
     nvml.play(scenario)
 
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "devicemanager.cli",
-            look,
-            "--manufacturer=nvidia",
-            "--no-pci-check",
-            "-o",
-            "json",
-        ],
-        env=environment(nvml.environment),
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    flags = ("--manufacturer=nvidia", "--no-pci-check", "-o", "json")
+    done = template.run([look, *flags], environment(nvml.environment), tmp_path, DEADLINE_S)
 
     assert done.returncode == 1, done.stdout
     document = json.loads(done.stdout)

@@ -141,7 +141,9 @@ async def test_a_snapshot_that_holds_too_much_is_invalid_and_costs_nothing_else(
     assert message.startswith("snapshot: ")
     assert said(attacked, "kubelet")[0] == "ok"
     assert "cpuUsageNanoCores" in attacked
-    assert "accelerators" not in attacked
+    (card,) = attacked["accelerators"]
+    assert (card["id"], "memoryUsageMiB" in card) == (OWN, False)
+    assert set(card["absent"].values()) == {"invalid_data"}
     assert said(other, "device-manager/nvidia")[0] == "ok"
     assert [entry["memoryUsageMiB"] for entry in other["accelerators"]] == [20480]
     # What holds too much is read once for all who ask while a good answer would be kept.

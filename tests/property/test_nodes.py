@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.wire import nodes
 from devicemanager.wire.nodes import AddressType, Node, NodeAddress
-from devicemanager.worker.direct_kubelets import summary_url
+from devicemanager.worker.direct_kubelets import summary_urls
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -17,7 +17,17 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["status", "addresses", "type", "address", "daemonEndpoints", "kubeletEndpoint", "Port"]
+                [
+                    "status",
+                    "addresses",
+                    "type",
+                    "address",
+                    "daemonEndpoints",
+                    "kubeletEndpoint",
+                    "Port",
+                    "capacity",
+                    "cpu",
+                ]
             ),
             inner,
             max_size=4,
@@ -33,13 +43,14 @@ def test_any_bytes_are_a_node_or_refused(body: bytes) -> None:
     with suppress(DocumentError):
         node = nodes.parse(body)
         assert node.kubelet_port is None or 1 <= node.kubelet_port <= 65535
+        assert node.cpu_nanocores is None or 1 <= node.cpu_nanocores <= 2**63 - 1
 
 
 @given(ADDRESSES, st.none() | st.integers(1, 65535))
 def test_an_address_never_changes_anything_but_the_host(address: str, port: int | None) -> None:
     node = Node((NodeAddress("InternalIP", address),), port)
     with suppress(FetchError):
-        url = summary_url(node, [AddressType.INTERNAL_IP])
+        (url,) = summary_urls(node, [AddressType.INTERNAL_IP])
         assert (url.scheme, url.port, url.path) == ("https", port or 10250, "/stats/summary")
         assert (url.user, url.password, url.query_string, url.fragment) == (None, None, "", "")
         assert url.host

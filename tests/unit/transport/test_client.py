@@ -5,12 +5,14 @@ import gzip
 import ssl
 import zlib
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import unused_port
+from typing_extensions import override
 from yarl import URL
 
 from devicemanager.clock import SystemClock
@@ -19,7 +21,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.transport.client import INTERIM_LIMIT, HttpClient
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
-from tests.unit.worker.conftest import DeviceManagerPeer, Handler, StartPeer
+from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, Handler, StartPeer
 
 LIMIT_BYTES = 100_000
 
@@ -357,3 +359,80 @@ async def test_interim_answers_are_limited(client: HttpClient, start_peer: Start
         with pytest.raises(FetchError, match="more than 8 interim answers") as caught:
             await ask(client, more.make_url("/"))
         assert caught.value.state is SourceState.INVALID
+
+
+# Connections that are kept
+
+
+class MovableClock(SystemClock):
+    """The machine's time, on a wall clock that a test moves."""
+
+    moved = timedelta(0)
+
+    @override
+    def now(self) -> datetime:
+        return super().now() + self.moved
+
+
+@pytest.mark.parametrize(
+    ("moved", "connections"),
+    [(timedelta(0), 1), (timedelta(hours=23), 1), (timedelta(hours=25), 2)],
+    ids=["at once", "before its end", "after its end"],
+)
+@pytest.mark.asyncio
+async def test_a_kept_connection_is_not_used_once_the_peers_certificate_has_expired(
+    device_manager: DeviceManagerPeer, tmp_path: Path, moved: timedelta, connections: int
+) -> None:
+    peer = DeviceManagerPeer(tmp_path / "day", authority=device_manager.authority, days=1)
+    await peer.start()
+    context = await asyncio.to_thread(peer.client_context)
+    url = URL(f"https://127.0.0.1:{peer.port}/")
+    clock = MovableClock()
+    async with HttpClient(clock) as client:
+        for _ in range(2):
+            await ask(client, url, tls=context, server_hostname=SERVER_NAME)
+        clock.moved = moved
+        await ask(client, url, tls=context, server_hostname=SERVER_NAME)
+    await peer.stop()
+
+    assert len(set(peer.connections)) == connections
+
+
+@pytest.mark.asyncio
+async def test_an_answer_is_read_to_its_end_though_the_certificate_expires_meanwhile(
+    device_manager: DeviceManagerPeer, tmp_path: Path
+) -> None:
+    clock = MovableClock()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        await stream.write(b"x" * 1000)
+        clock.moved = timedelta(days=400)
+        await stream.write(b"x" * 1000)
+        return stream
+
+    device_manager.answer = slow
+    context = await asyncio.to_thread(device_manager.client_context)
+    async with HttpClient(clock) as client:
+        url = URL(f"https://127.0.0.1:{device_manager.port}/")
+        received = await ask(client, url, tls=context, server_hostname=SERVER_NAME)
+
+    assert len(received.body) == 2000
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_is_not_verified_is_kept_whatever_its_certificate_says(
+    device_manager: DeviceManagerPeer, tmp_path: Path
+) -> None:
+    peer = DeviceManagerPeer(tmp_path / "ended", authority=device_manager.authority, days=-1)
+    await peer.start()
+    context = await asyncio.to_thread(peer.client_context)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    async with HttpClient(SystemClock()) as client:
+        for _ in range(3):
+            await ask(client, URL(f"https://127.0.0.1:{peer.port}/"), tls=context)
+    await peer.stop()
+
+    assert len(set(peer.connections)) == 1

@@ -40,6 +40,25 @@ def test_invalid_addresses_are_left_out(addresses: Any) -> None:
     assert parsed(addresses=addresses) == nodes.Node((), None)
 
 
+@pytest.mark.parametrize(
+    ("capacity", "nanocores"),
+    [
+        ({"cpu": "64"}, 64_000_000_000),
+        ({"cpu": 8}, 8_000_000_000),
+        ({"cpu": "1500m"}, 1_500_000_000),
+        ({"cpu": "0"}, None),
+        ({"cpu": "-1"}, None),
+        ({"cpu": "many"}, None),
+        ({"cpu": True}, None),
+        ({}, None),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_how_many_cores_it_has(capacity: Any, nanocores: int | None) -> None:
+    assert parsed(capacity=capacity).cpu_nanocores == nanocores
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"<html>"])
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(DocumentError, match="Node"):

@@ -34,13 +34,21 @@ def test_reads_identity_place_and_condition() -> None:
         status={
             "phase": "Running",
             "podIP": "fd00::7",
+            "podIPs": [{"ip": "fd00::7"}, {"ip": "10.0.0.7"}, {"ip": 5}, 5],
+            "containerStatuses": [
+                {"name": "main", "state": {"running": {"startedAt": "2026-01-01T10:00:09Z"}}},
+                {"name": "sshd", "state": {"running": {"startedAt": "2026-01-01T10:00:07Z"}}},
+                {"name": "log", "state": {"running": {"startedAt": "1970-01-01T00:00:00Z"}}},
+                {"name": "ended", "state": {"terminated": {"startedAt": "2026-01-01T10:09:00Z"}}},
+            ],
             "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}],
         },
     )
     assert found.created_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
+    assert found.started_at == datetime(2026, 1, 1, 10, 0, 9, tzinfo=UTC)
     assert found.labels == {"app.kubernetes.io/part-of": "i-1"}
     assert (found.annotations["a"], found.kubelet_uids) == ("b", ("u-1", "beef"))
-    assert (found.node_name, found.phase, found.pod_ip) == ("node-a", "Running", "fd00::7")
+    assert (found.node_name, found.phase, found.pod_ips) == ("node-a", "Running", ("fd00::7", "10.0.0.7"))
     assert found.ready
     assert found.terminating
     assert found.ports == {"https": 32443}

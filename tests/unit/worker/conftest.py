@@ -96,15 +96,20 @@ class DeviceManagerPeer:
         authority: Signs its certificate and those of its clients.
         answer: Replace it to misbehave.
         requests: Paths asked for.
+        connections: On which, request by request.
     """
 
-    def __init__(self, folder: Path, name: str = SERVER_NAME) -> None:
-        self.authority = Authority.create("device managers")
+    def __init__(
+        self, folder: Path, name: str = SERVER_NAME, authority: Authority | None = None, days: int = 365
+    ) -> None:
+        self.authority = authority or Authority.create("device managers")
         self.requests: list[str] = []
         self.answer: Handler = self.snapshot
         self.document: dict[str, Any] = {}
         self.headers: dict[str, str] = {"Age": "0"}
         self.handshakes = 0
+        self.connections: list[object] = []
+        self._days = days
         self._folder = folder
         self._name = name
         self._runner: web.AppRunner | None = None
@@ -143,12 +148,13 @@ class DeviceManagerPeer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request.path)
+        self.connections.append(request.transport)
         return await self.answer(request)
 
     def _write(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         self.authority.pem.write(self._folder, "ca")
-        self.authority.serving([self._name]).write(self._folder, "serving")
+        self.authority.serving([self._name], days=self._days).write(self._folder, "serving")
         self.authority.client("worker").write(self._folder, "worker")
 
 

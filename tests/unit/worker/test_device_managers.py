@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from structlog.testing import capture_logs
 from typing_extensions import override
 
 from devicemanager.clock import Clock, SystemClock
@@ -338,7 +339,7 @@ def pod(**changes: Any) -> dict[str, Any]:
 
 def described(**changes: Any) -> str | None:
     found = describe(json.dumps(pod(**changes)).encode())
-    return None if found is None else str(found.url)
+    return None if found is None else ",".join(map(str, found.urls))
 
 
 def test_the_named_port_is_asked() -> None:
@@ -351,6 +352,13 @@ def test_without_a_named_port_it_is_the_usual_one() -> None:
 
 def test_an_ipv6_address_is_bracketed() -> None:
     assert described(status__podIP="fd00::7") == "https://[fd00::7]:8443/monitor/snapshot"
+
+
+def test_both_addresses_of_a_pod_are_known_and_no_third() -> None:
+    addresses = [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}, {"ip": "fd00::8"}]
+    assert described(status__podIPs=addresses) == (
+        "https://10.0.0.7:8443/monitor/snapshot,https://[fd00::7]:8443/monitor/snapshot"
+    )
 
 
 @pytest.mark.parametrize(
@@ -375,16 +383,155 @@ def test_an_invalid_address_is_refused(address: str) -> None:
         described(status__podIP=address)
 
 
-def test_of_two_the_newer_answers() -> None:
-    older = describe(json.dumps(pod()).encode())
-    newer = describe(
-        json.dumps(pod(status__podIP="10.0.0.8", metadata__creationTimestamp="2026-08-12T10:00:00Z")).encode()
-    )
-    assert older is not None
-    assert newer is not None
+# A pod beside another, as in a rollout
 
-    for order in ([older, newer], [newer, older]):
-        assert device_managers_module._newest(order) == {PLACE: newer}
+
+@pytest_asyncio.fixture
+async def newer(
+    stand_in_cluster: StandInCluster,
+    managers: DeviceManagers,
+    device_manager: DeviceManagerPeer,
+    tmp_path: Path,
+) -> AsyncIterator[DeviceManagerPeer]:
+    """A second device manager at the same place, of the same authority and ready, newer than the first."""
+    peer = DeviceManagerPeer(tmp_path / "newer", authority=device_manager.authority)
+    peer.document = snapshot_document(card("GPU-1", memoryUsage=1))
+    await peer.start()
+    name = stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", peer.port)
+
+    def date(pod: dict[str, Any]) -> None:
+        pod["metadata"]["creationTimestamp"] = "2999-01-01T00:00:00Z"
+
+    stand_in_cluster.store.edit("pods", NAMESPACE, name, date)
+    await until(lambda: any(each.created_at.year == 2999 for each in managers._pods.items.values()))
+    yield peer
+    await peer.stop()
+
+
+async def memory_used(managers: DeviceManagers) -> object:
+    [found] = (await managers.read(PLACE)).snapshot.cards["nvidia"]
+    return found.figures["memory_used"]
+
+
+@pytest.mark.asyncio
+async def test_of_two_the_newer_answers(
+    managers: DeviceManagers, newer: DeviceManagerPeer, device_manager: DeviceManagerPeer
+) -> None:
+    assert await memory_used(managers) == 1
+    assert device_manager.requests == []
+
+
+@pytest.mark.parametrize("answer", [broken, forbidden, hang_up, redirect, body(b"<html>")])
+@pytest.mark.asyncio
+async def test_where_the_newer_fails_the_next_one_answers(
+    managers: DeviceManagers, newer: DeviceManagerPeer, answer: Handler
+) -> None:
+    newer.answer = answer
+
+    assert await memory_used(managers) == 20480
+    asked = len(newer.requests)
+    assert asked > 0
+    assert await memory_used(managers) == 20480
+    assert len(newer.requests) == asked  # set aside
+
+
+@pytest.mark.asyncio
+async def test_a_newer_one_that_refuses_connections_costs_no_card(
+    managers: DeviceManagers, newer: DeviceManagerPeer
+) -> None:
+    await newer.stop()
+
+    assert await memory_used(managers) == 20480
+
+
+@pytest.mark.asyncio
+async def test_a_newer_one_that_is_silent_leaves_time_for_the_next(
+    managers: DeviceManagers, newer: DeviceManagerPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_managers_module, "READ_DEADLINE_S", 0.6)
+    newer.answer = drip
+
+    assert await memory_used(managers) == 20480
+
+
+@pytest.mark.asyncio
+async def test_a_newer_one_for_another_node_is_set_aside(
+    managers: DeviceManagers, newer: DeviceManagerPeer
+) -> None:
+    newer.document["nodeName"] = "node-b"
+
+    assert await memory_used(managers) == 20480
+    assert await memory_used(managers) == 20480
+    assert len(newer.requests) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_newer_one_without_a_sample_does_not_hide_the_older_ones(
+    managers: DeviceManagers, newer: DeviceManagerPeer, device_manager: DeviceManagerPeer
+) -> None:
+    newer.document = {"timestamp": "0001-01-01T00:00:00Z", "periodSeconds": 15, "groups": []}
+    assert await memory_used(managers) == 20480
+
+    device_manager.document = newer.document
+    read = await managers.read(PLACE)
+    assert read.snapshot.timestamp is None
+
+
+@pytest.mark.asyncio
+async def test_a_newer_pod_that_cannot_prove_who_it_is_hides_nothing_and_is_named(
+    managers: DeviceManagers, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer, tmp_path: Path
+) -> None:
+    impostor = DeviceManagerPeer(tmp_path / "impostor")
+    await impostor.start()
+    name = stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", impostor.port)
+
+    def date(pod: dict[str, Any]) -> None:
+        pod["metadata"]["creationTimestamp"] = "2999-01-01T00:00:00Z"
+
+    stand_in_cluster.store.edit("pods", NAMESPACE, name, date)
+    await until(lambda: any(each.created_at.year == 2999 for each in managers._pods.items.values()))
+
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert await memory_used(managers) == 20480
+
+    [said] = [entry for entry in logs if entry["event"] == "device_manager_set_aside"]
+    assert (said["pod"], said["node"], said["state"]) == (name, "node-a", SourceState.UNREACHABLE)
+    assert "certificate not accepted" in said["error"]
+    assert impostor.requests == []
+    await impostor.stop()
+
+
+@pytest.mark.asyncio
+async def test_one_that_was_set_aside_is_asked_where_the_other_fails(
+    managers: DeviceManagers, newer: DeviceManagerPeer, device_manager: DeviceManagerPeer
+) -> None:
+    newer.answer = broken
+    assert await memory_used(managers) == 20480
+
+    device_manager.answer = broken
+    newer.answer = newer.snapshot
+    assert await memory_used(managers) == 1
+
+    newer.answer = broken
+    with pytest.raises(FetchError, match="HTTP 500"):
+        await managers.read(PLACE)
+
+
+@pytest.mark.asyncio
+async def test_the_second_address_of_a_pod_is_asked_where_the_first_is_dead(
+    managers: DeviceManagers, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer
+) -> None:
+    [found] = stand_in_cluster.store.select("pods", NAMESPACE)
+
+    def add_family(pod: dict[str, Any]) -> None:
+        pod["status"] |= {"podIP": "::1", "podIPs": [{"ip": "::1"}, {"ip": "127.0.0.1"}]}
+
+    changes = managers._pods.changes
+    stand_in_cluster.store.edit("pods", NAMESPACE, found["metadata"]["name"], add_family)
+    await until(lambda: managers._pods.changes > changes)
+
+    assert await memory_used(managers) == 20480
 
 
 # Freshness (case G06)

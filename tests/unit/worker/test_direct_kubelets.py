@@ -14,6 +14,7 @@ from yarl import URL
 from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.access import DISCOVERY, worker_rules
 from devicemanager.demo.cluster.objects import InstanceSpec
+from devicemanager.demo.cluster.selectors import JsonObject
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceState
@@ -26,7 +27,7 @@ from devicemanager.worker import direct_kubelets
 from devicemanager.worker.client import ReadOptions, connect
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.credentials import Credentials, Kubeconfig
-from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess, summary_url
+from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess, summary_urls
 from devicemanager.worker.outcomes import Answer
 from tests.cluster.faults import Fault, Trouble
 from tests.cluster.stand_in import StandInCluster
@@ -102,11 +103,121 @@ async def test_a_node_that_moved_is_found_again(kubelets: DirectKubelets, furnis
     async with furnished.kubelet(NODE):
         await kubelets.read(NODE)
     async with furnished.kubelet(NODE):
-        state, _ = await state_of_failure(kubelets)
-        assert state is SourceState.UNREACHABLE
         await kubelets.read(NODE)
 
     assert len(furnished.requests.matching("nodes")) == 2
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_is_gone_is_looked_up_once_for_each_read(
+    kubelets: DirectKubelets, furnished: StandInCluster
+) -> None:
+    async with furnished.kubelet(NODE):
+        await kubelets.read(NODE)
+    for _ in range(2):
+        state, _ = await state_of_failure(kubelets)
+        assert state is SourceState.UNREACHABLE
+
+    assert len(furnished.requests.matching("nodes")) == 3
+    assert len(furnished.requests.matching("nodes/stats")) == 1
+
+
+@pytest.mark.asyncio
+async def test_an_address_that_another_node_has_now_is_read_anew(
+    kubelets: DirectKubelets, furnished: StandInCluster
+) -> None:
+    """Node A moves, and node B takes its old address."""
+    furnished.add_node("node-b")
+    async with furnished.kubelet(NODE) as old:
+        before = await kubelets.read(NODE)
+    usurper = furnished.kubelet("node-b")
+    usurper.port = old.port
+    async with furnished.kubelet(NODE), usurper:
+        after = await kubelets.read(NODE)
+
+    assert (before.summary.node_name, after.summary.node_name) == (NODE, NODE)
+    assert len(furnished.requests.matching("nodes")) == 2
+
+
+@pytest.mark.asyncio
+async def test_a_kubelet_that_stays_another_nodes_is_not_believed(
+    kubelets: DirectKubelets, furnished: StandInCluster
+) -> None:
+    furnished.add_node("node-b")
+    async with furnished.kubelet("node-b") as other:
+
+        def point_at_the_other(node: JsonObject) -> None:
+            node["status"]["addresses"] = [{"type": "InternalIP", "address": "127.0.0.1"}]
+            node["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": other.port}}
+
+        furnished.store.edit("nodes", "", NODE, point_at_the_other)
+        state, message = await state_of_failure(kubelets)
+
+    assert (state, message) == (SourceState.INVALID, "it answers for another node, 'node-b'")
+    assert len(furnished.requests.matching("nodes")) == 2
+    assert len(furnished.requests.matching("nodes/stats")) == 1
+
+
+def list_addresses(cluster: StandInCluster, *addresses: str, kind: str = "InternalIP") -> None:
+    def write(node: JsonObject) -> None:
+        node["status"]["addresses"] = [{"type": kind, "address": address} for address in addresses]
+
+    cluster.store.edit("nodes", "", NODE, write)
+
+
+@pytest.mark.parametrize("dead", ["127.0.0.2", "::1", "fe80::1%lo", "not an address"])
+@pytest.mark.asyncio
+async def test_the_next_address_is_asked_where_one_is_dead(
+    kubelets: DirectKubelets, furnished: StandInCluster, dead: str
+) -> None:
+    async with furnished.kubelet(NODE):
+        list_addresses(furnished, dead, "127.0.0.1")
+        for _ in range(2):
+            assert (await kubelets.read(NODE)).summary.node_name == NODE
+
+    assert len(furnished.requests.matching("nodes")) == 1
+
+
+@pytest.mark.asyncio
+async def test_an_address_that_hangs_costs_a_part_of_the_time_and_only_once(
+    kubelets: DirectKubelets, furnished: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_kubelets, "CONNECT_S", 0.1)
+    connections = 0
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.read()
+        writer.close()
+
+    async with furnished.kubelet(NODE) as alive:
+        silent = await asyncio.start_server(hang, "127.0.0.2", alive.port)
+        list_addresses(furnished, "127.0.0.2", "127.0.0.1")
+        for _ in range(3):
+            assert (await kubelets.read(NODE)).summary.node_name == NODE
+        silent.close()
+
+    assert connections == 1
+
+
+@pytest.mark.asyncio
+async def test_a_kubelet_at_no_address_fails_as_the_first_one_did(
+    kubelets: DirectKubelets, furnished: StandInCluster
+) -> None:
+    async with furnished.kubelet(NODE, pair=self_signed([NODE, "127.0.0.1"])):
+        list_addresses(furnished, "127.0.0.1", "127.0.0.2")
+        state, message = await state_of_failure(kubelets)
+
+    assert state is SourceState.UNREACHABLE
+    assert "self-signed certificate" in message
+
+
+@pytest.mark.asyncio
+async def test_cores_come_with_the_node(kubelets: DirectKubelets, furnished: StandInCluster) -> None:
+    furnished.store.edit("nodes", "", NODE, lambda node: node["status"].update(capacity={"cpu": "1500m"}))
+    async with furnished.kubelet(NODE):
+        assert (await kubelets.read(NODE)).cpu_nanocores == 1_500_000_000
 
 
 @pytest.mark.parametrize(
@@ -323,32 +434,41 @@ DUAL = Node(
 
 
 @pytest.mark.parametrize(
-    ("types", "url"),
+    ("types", "hosts"),
     [
-        ([AddressType.INTERNAL_IP, AddressType.HOSTNAME], "https://10.0.0.7:10255/stats/summary"),
-        ([AddressType.EXTERNAL_IP, AddressType.INTERNAL_IP], "https://[2001:db8::7]:10255/stats/summary"),
-        ([AddressType.EXTERNAL_DNS, AddressType.HOSTNAME], "https://worker-7:10255/stats/summary"),
+        ([AddressType.INTERNAL_IP, AddressType.HOSTNAME], ["10.0.0.7", "[fd00::7]", "worker-7"]),
+        ([AddressType.EXTERNAL_IP, AddressType.INTERNAL_IP], ["[2001:db8::7]", "10.0.0.7", "[fd00::7]"]),
+        ([AddressType.EXTERNAL_DNS, AddressType.HOSTNAME], ["worker-7"]),
     ],
 )
-def test_the_first_type_that_a_node_has_is_dialled(types: list[AddressType], url: str) -> None:
-    assert str(summary_url(DUAL, types)) == url
+def test_addresses_are_tried_in_the_order_of_the_types(types: list[AddressType], hosts: list[str]) -> None:
+    assert [str(url) for url in summary_urls(DUAL, types)] == [
+        f"https://{host}:10255/stats/summary" for host in hosts
+    ]
+
+
+def test_of_many_addresses_a_few_are_tried_and_each_once() -> None:
+    listed = ["10.0.0.1", "10.0.0.1", "FD00::0001", "fd00::1", *(f"10.0.1.{number}" for number in range(250))]
+    node = Node(tuple(NodeAddress("InternalIP", address) for address in listed), None)
+    hosts = [url.host for url in summary_urls(node, INTERNAL)]
+    assert hosts == ["10.0.0.1", "fd00::1", "10.0.1.0", "10.0.1.1"]
 
 
 def test_a_node_that_names_no_port_listens_where_kubelets_do() -> None:
     node = Node((NodeAddress("InternalIP", "fd00::7"),), None)
-    assert str(summary_url(node, INTERNAL)) == "https://[fd00::7]:10250/stats/summary"
+    assert [str(url) for url in summary_urls(node, INTERNAL)] == ["https://[fd00::7]:10250/stats/summary"]
 
 
 def test_a_node_without_an_address_of_these_types() -> None:
     with pytest.raises(FetchError, match="no address of type ExternalDNS or InternalDNS") as caught:
-        summary_url(DUAL, [AddressType.EXTERNAL_DNS, AddressType.INTERNAL_DNS])
+        summary_urls(DUAL, [AddressType.EXTERNAL_DNS, AddressType.INTERNAL_DNS])
     assert caught.value.state is SourceState.UNREACHABLE
 
 
 @pytest.mark.parametrize("address", ["a b", "evil.example/x?", "user@host", "fe80::1%eth0", "host:80", "-"])
 def test_an_invalid_address_is_not_dialled(address: str) -> None:
     with pytest.raises(FetchError, match="the node has the address") as caught:
-        summary_url(Node((NodeAddress("InternalIP", address),), None), INTERNAL)
+        summary_urls(Node((NodeAddress("InternalIP", address),), None), INTERNAL)
     assert caught.value.state is SourceState.INVALID
 
 

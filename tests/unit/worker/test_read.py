@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from devicemanager.demo.cluster.figures import stats_summary
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec, kubernetes_time
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.figures import Figures
 from devicemanager.model.usage import SourceState, UsageSample
 from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome, Unavailable
+from devicemanager.worker.sources import Ages
 from tests.timing import START
 from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, World, kubelet_path, world
 
@@ -258,6 +260,62 @@ async def test_a_recreated_pod_gets_nothing_of_its_predecessor(here: World) -> N
     assert "metrics.k8s.io: unknown_pod, metrics.k8s.io only knows an earlier pod of this name" in outcome.message
 
 
+def recreate(here: World, pod_uid: str, **seconds: float) -> Any:
+    """The Instance's pod is made anew now; its kubelet carries the new one from now on."""
+    new_pod = here.add(WEB, pod_uid=pod_uid)
+    now = START + timedelta(seconds=asyncio.get_running_loop().time())
+    new_pod["metadata"]["creationTimestamp"] = kubernetes_time(now - timedelta(**seconds))
+    new_pod["status"]["containerStatuses"] = []
+    here.cluster.on(KUBELET, stats_summary("node-a", [new_pod], now))
+    here.cluster.on(METRICS, NOT_FOUND)
+    return new_pod
+
+
+async def test_a_pod_that_is_newer_than_the_kept_summary_is_asked_for_at_once(here: World) -> None:
+    await here.reader.read("team-a", "web")
+    await asyncio.sleep(5)
+    recreate(here, "44444444-0000-0000-0000-000000000004")
+
+    outcome = await here.reader.read("team-a", "web")
+
+    assert states_of(outcome)["kubelet"] == "ok"
+    assert len(here.cluster.scripts[KUBELET].asked) == 1
+
+
+async def test_a_new_pod_that_the_kubelet_does_not_carry_yet_is_not_asked_for_again_and_again(here: World) -> None:
+    await here.reader.read("team-a", "web")
+    await asyncio.sleep(5)
+    recreate(here, "44444444-0000-0000-0000-000000000004")
+    script = here.cluster.on(KUBELET, stats_summary("node-a", [], START))
+
+    for _ in range(20):
+        assert isinstance(await here.reader.read("team-a", "web"), Unavailable)
+
+    assert len(script.asked) == 1
+
+
+async def test_a_kept_summary_counts_for_a_pod_that_is_older_and_unknown(here: World) -> None:
+    await here.reader.read("team-a", "web")
+    await asyncio.sleep(5)
+    recreate(here, "44444444-0000-0000-0000-000000000004", minutes=10)
+
+    outcome = await here.reader.read("team-a", "web")
+
+    assert isinstance(outcome, Unavailable)
+    assert here.cluster.scripts[KUBELET].asked == []
+
+
+async def test_a_pod_whose_container_started_after_the_kept_summary_is_newer_too(here: World) -> None:
+    await here.reader.read("team-a", "web")
+    await asyncio.sleep(5)
+    pod = recreate(here, "44444444-0000-0000-0000-000000000004", minutes=10)
+    started_at = START + timedelta(seconds=asyncio.get_running_loop().time())
+    running = {"name": "main", "state": {"running": {"startedAt": kubernetes_time(started_at)}}}
+    pod["status"]["containerStatuses"] = [running]
+
+    assert states_of(await here.reader.read("team-a", "web"))["kubelet"] == "ok"
+
+
 async def test_a_slow_kubelet_is_waited_for_and_preferred(here: World) -> None:
     here.cluster.scripts[KUBELET].takes_s = 3.5
 
@@ -339,6 +397,36 @@ async def test_a_failing_device_manager_costs_its_own_cards_their_figures(
     assert lost.figures == Figures(reason)
     assert not isinstance(sample.cpu_usage_nanocores, Reason)
     assert states_of(outcome) == {"kubelet": "ok", "device-manager/amd": "ok", "device-manager/nvidia": state}
+
+
+async def test_waiting_for_a_device_manager_that_hangs_makes_no_other_snapshot_stale(here: World) -> None:
+    """Periods of a second: the healthy one's sample came at once, and is three seconds older in the answer."""
+    script = here.device_managers.scripts["node-a", "amd"]
+    assert isinstance(script.document, dict)
+    script.document["periodSeconds"] = 1
+    here.device_managers.scripts["node-a", "nvidia"].takes_s = 1e6
+
+    outcome = await here.reader.read("team-a", "web")
+
+    amd, nvidia = sample_of(outcome).accelerators
+    assert (amd.figures.measured, nvidia.figures) == (True, Figures(Reason.TIMEOUT))
+    [report] = [report for report in sample_of(outcome).sources if report.name == "device-manager/amd"]
+    assert (report.state, report.age_s) == ("ok", 3)
+
+
+async def test_a_kept_snapshot_that_was_stale_when_it_was_asked_for_is_stale() -> None:
+    async with world(Ages(snapshot_s=60)) as here:
+        here.add(WEB)
+        script = here.device_managers.scripts["node-a", "amd"]
+        assert isinstance(script.document, dict)
+        script.document["periodSeconds"] = 1
+        assert states_of(await here.reader.read("team-a", "web"))["device-manager/amd"] == "ok"
+        await asyncio.sleep(5)
+
+        outcome = await here.reader.read("team-a", "web")
+
+    assert states_of(outcome)["device-manager/amd"] == "stale"
+    assert len(script.asked) == 1
 
 
 async def test_a_device_manager_that_does_not_answer_times_out_after_three_seconds(here: World) -> None:
