@@ -19,7 +19,7 @@ from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import PeerSnapshot, SourceFailure, SourceState, WorkloadUsage
 from devicemanager.rules import freshness
-from devicemanager.rules.merge import KUBELET, PodOutcome, SnapshotOutcome, device_manager, merge
+from devicemanager.rules.merge import KUBELET, METRICS_SERVER, PodOutcome, SnapshotOutcome, device_manager, merge
 from devicemanager.transport.failures import attempt
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
@@ -32,6 +32,14 @@ from devicemanager.worker.workloads.workload import Located
 
 _REMEMBERED_FAULTS: Final = 16_384
 """Peers known to be at fault; past that the one longest unchanged is forgotten, and may be logged twice."""
+
+_NO_NODE: Final = ""
+"""Of metrics.k8s.io, which is one for all nodes."""
+
+_OF_THE_API: Final = frozenset(
+    {SourceState.FORBIDDEN, SourceState.UNAUTHORIZED, SourceState.UNREACHABLE, SourceState.TIMEOUT}
+)
+"""States of metrics.k8s.io that are not about one pod."""
 
 _KEPT_SUMMARIES: Final = 512
 """Of nodes full of pods each takes 250 KiB, so a list over thousands of nodes must not keep them all."""
@@ -106,10 +114,16 @@ class Sources:
         return self.kubelets.begin(node, deadline_s=deadline_s)
 
     async def _read_kubelet(self, node: str) -> NodeRead:
-        return await self._noting(KUBELET, node, self._kubelet_source.read(node), _no_fault)
+        return await self._noting(KUBELET, node, self._kubelet_source.read(node), self._fault_of_summary)
 
     async def _read_metrics(self, name: Name) -> MetricsRead:
-        return await self._metrics_server.read(name)
+        outcome = await attempt(self._metrics_server.read(name))
+        if not isinstance(outcome, FetchError):
+            self._faults.note(METRICS_SERVER, _NO_NODE, None)
+            return outcome
+        if outcome.state in _OF_THE_API:
+            self._faults.note(METRICS_SERVER, _NO_NODE, failure(outcome))
+        raise outcome
 
     async def _read_snapshot(self, place: Place) -> SnapshotRead:
         node, manufacturer = place
@@ -125,6 +139,11 @@ class Sources:
             raise outcome
         self._faults.note(source, node, fault_of(outcome))
         return outcome
+
+    def _fault_of_summary(self, read: NodeRead) -> SourceFailure | None:
+        if not read.is_stale(self._clock):
+            return None
+        return SourceFailure(SourceState.STALE, "its figures are several minutes old by its own clock")
 
     def _fault_of(self, read: SnapshotRead) -> SourceFailure | None:
         found: PeerSnapshot = read.snapshot
@@ -203,7 +222,3 @@ def of_pod(read: NodeRead | MetricsRead | FetchError, located: Located, clock: C
 def failure(error: FetchError) -> SourceFailure:
     """The failure that an answer reports."""
     return SourceFailure(error.state, error.message)
-
-
-def _no_fault(_: object) -> None:
-    return None
