@@ -37,10 +37,10 @@ class CollectorProtocol:
         self._began_s = started_s
 
     def deadline_s(self, deadlines: Deadlines, unanswered_s: float = 0.0) -> float:
-        """How long the next line may take; ``unanswered_s`` as of :meth:`Deadlines.first_touch_deadline_s`."""
-        return (
-            deadlines.first_touch_deadline_s(unanswered_s) if self.first_touch else deadlines.deadline_s(self.phase)
-        )
+        """How long the next line may take; ``unanswered_s`` as of :meth:`Deadlines.deadline_s`."""
+        if self.first_touch:
+            return deadlines.first_touch_deadline_s(unanswered_s)
+        return deadlines.deadline_s(self.phase, unanswered_s)
 
     def accept(self, line: Line, now_s: float) -> None:
         """Take the next line.

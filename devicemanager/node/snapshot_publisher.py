@@ -13,6 +13,7 @@ from devicemanager.clock import Clock
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, RestartReason, Sample
 from devicemanager.node.health_log import HealthLog
 from devicemanager.node.quarantine import Quarantine
+from devicemanager.node.sample_duration import SampleDuration
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.status import StatusTracker
 from devicemanager.node.tick import (
@@ -75,6 +76,7 @@ class SnapshotPublisher:
         self._log = log
         self._tracker = StatusTracker(store, clock, log)
         self._health = HealthLog(clock, log)
+        self._duration = SampleDuration(period_s, clock, log)
         self._known: tuple[Card, ...] = ()
         self._partitions: Mapping[str, tuple[Card, ...]] = {}
         self._count: int | None = None
@@ -165,6 +167,8 @@ class SnapshotPublisher:
         unreached: Unreached,
     ) -> None:
         self._readable_since_s = tick.started_monotonic_s
+        duration_s = self._clock.monotonic() - tick.started_monotonic_s
+        detail = detail or self._duration.detail(duration_s - tick.unanswered_s)
         listing = assemble(
             tick.readings,
             self._quarantined(),
@@ -184,7 +188,6 @@ class SnapshotPublisher:
         self._partitions = partitions_of(readings)
         self._known = remember(readings)
         self._order = listing.order if count is not None else _merged_order(self._order, listing.order)
-        duration_s = self._clock.monotonic() - tick.started_monotonic_s
         sample = Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings)
         self._tracker.update(state, detail, sample)
         self._health.update(readings)

@@ -201,6 +201,7 @@ class Supervisor:
             case Hello():
                 self._name_library(line)
             case Begin(began_s, wall):
+                self._usage.begin_sample()
                 # The second process of a tick goes on with it: its figures are no older than those read before.
                 self._tick = self._tick or Tick(
                     began_s, earlier_beginning(wall, began_s, self._clock.now(), self._clock.monotonic())
@@ -237,7 +238,7 @@ class Supervisor:
         device = None if self._quarantine.full else protocol.announced
         match event:
             case TimedOut() if device is not None:
-                if protocol.first_touch and self._tick is not None:
+                if self._tick is not None:
                     self._tick.unanswered_s += waited_s
                 self._prober.timed_out(child, device, waited_s)
                 return RestartReason.DEVICE_TIMEOUT

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from devicemanager.model.accelerator import Card, DeviceKey, Reading, Reason
+from devicemanager.rules import plausibility
 from devicemanager.rules.device_ids import is_provisional
 from devicemanager.rules.identity import NO_ORDER, identify, order_of
 from devicemanager.rules.plausibility import CARDS_LIMIT
@@ -25,7 +26,7 @@ class Tick:
         readings: Index -> reading of a card, the latest where two processes read the same card.
         partitions: Key -> reading of a partition.
         listed: Id of a card -> the partitions that it reports.
-        unanswered_s: How long first touches of devices have waited without an answer.
+        unanswered_s: How long devices have been waited for without an answer.
         renumbered: Whether indexes mean other cards than in the sample before.
         killed: Whether somebody else ended a process that was reading.
     """
@@ -164,7 +165,10 @@ def with_partitions(
         return replace(
             card,
             partitions=tuple(
-                read.get(one.key) or Reading.unreadable(one, why.reason, why.fault) for one in partitions
+                replace(found, figures=plausibility.on_card(found.figures, card.figures))
+                if (found := read.get(one.key))
+                else Reading.unreadable(one, why.reason, why.fault)
+                for one in partitions
             ),
         )
 

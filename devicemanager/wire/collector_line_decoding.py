@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.figures import BY_NAME
 from devicemanager.rules import plausibility
 from devicemanager.rules.plausibility import CARDS_LIMIT
 from devicemanager.wire.collector_lines import (
@@ -81,8 +82,17 @@ def _read_line(body: Mapping[str, object]) -> Read:
         plausibility.reading({name: _raw(body, key) for name, key in LINE_KEYS}),
         _unhealthy_reason(body.get("unhealthy")),
         {excerpt(check): _reason(word) for check, word in unread.items() if excerpt(check)},
+        _notes(body.get("notes")),
     )
     return Read(reading, _partitions(body))
+
+
+def _notes(listed: object) -> Mapping[str, str]:
+    """Those of known figures that are text; the rest is no loss."""
+    if not isinstance(listed, dict):
+        return {}
+    words = {name: _one_line(listed.get(name)) for name in BY_NAME if name in listed}
+    return {name: note for name, note in words.items() if note is not None}
 
 
 def _begin_line(body: Mapping[str, object]) -> Begin:

@@ -144,6 +144,8 @@ def _read(line: Read) -> str:
         f'"unhealthy":{"null" if reading.unhealthy_reason is None else _encode(reading.unhealthy_reason)}'
     )
     members.append(f'"unread":{_encode(dict(reading.unread_checks)) if reading.unread_checks else "{}"}')
+    if reading.notes:
+        members.append(f'"notes":{_encode(dict(reading.notes))}')
     if partitions is not None:
         members.append(f'"partitions":[{",".join(f"{{{_identity(card)}}}" for card in partitions)}]')
     return ",".join(members)

@@ -66,7 +66,8 @@ def rights(documents: Sequence[Document]) -> list[Right]:
             rendered=reference["name"] in roles,
         )
         for reference, namespace in bindings(documents, ACCOUNT)
-        for rule in roles.get(reference["name"]) or EVERY_CLUSTERS_OWN[reference["name"]]
+        # A binding whose role is not there yet, or no longer, gives nothing.
+        for rule in roles.get(reference["name"]) or EVERY_CLUSTERS_OWN.get(reference["name"], ())
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

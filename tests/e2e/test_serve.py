@@ -446,3 +446,31 @@ def test_it_runs_without_a_home_directory(serve: Serve) -> None:
     manager = serve(SIMULATED, environment={"HOME": "/nonexistent", "PATH": os.defpath})
 
     manager.until_state("ok")
+
+
+def test_a_signal_to_the_whole_group_is_no_crash_of_the_collector(serve: Serve) -> None:
+    """systemd sends it to all processes of a unit, and the collector may end first."""
+    manager = serve(SIMULATED)
+    manager.until_state("ok")
+    (child,) = manager.children()
+
+    child.terminate()
+    assert manager.stop() == 0
+
+    assert [line["state"] for line in manager.events("collector_state_changed")] == ["ok"]
+    assert manager.events("shutdown_complete")
+
+
+def test_a_bus_that_hangs_keeps_it_neither_from_starting_nor_from_ending(serve: Serve, tmp_path: Path) -> None:
+    flag = bus(tmp_path / "sys", ("0000:3b:00.0", "10de"))
+    vendor = tmp_path / "sys/bus/pci/devices/0000:3b:00.0/vendor"
+    vendor.unlink()
+    os.mkfifo(vendor)  # nobody ever writes to it
+
+    manager = serve(flag)
+
+    seen = manager.until_state("failed")
+    assert "the PCI bus: not read within 5 s" in seen["collector"]["detail"]
+    assert manager.ask("/livez").status == manager.ask("/readyz").status == 200
+    assert b"[+]collector ok: failed" in manager.ask("/readyz?verbose").body
+    assert manager.stop() == 0

@@ -294,6 +294,21 @@ def test_n14_the_drivers_reserve_is_not_used_memory_and_each_card_answers_as_it_
     assert with_reserve["memory"] == without["memory"] == 81920
 
 
+def test_a_period_that_is_too_short_for_the_hardware_is_named(nvidia: Start, nvml: NvmlStandin) -> None:
+    """F12: every card answers, each in its time, and all together take longer than a period."""
+    slow = Scenario.healthy(4).call("nvmlDeviceGetPowerUsage", "*", delay_ms=300)
+    running = nvidia(slow, "--card-timeout=900ms")
+    seen = running.until(lambda seen: "detail" in seen["collector"])
+    assert seen["collector"]["state"] == "ok"
+    assert "s, longer than the period of 1 s: --monitor-period" in seen["collector"]["detail"]
+    assert complete(4)(seen)
+    warning = running.event("period_too_short")
+    assert warning["taken_s"] > warning["period_s"] == 1.0
+    nvml.play(Scenario.healthy(4))
+    running.until(lambda seen: "detail" not in seen["collector"])
+    running.event("period_long_enough")
+
+
 def test_n16_what_is_old_says_so_and_success_clears_it(nvidia: Start, nvml: NvmlStandin) -> None:
     manager = nvidia(Scenario.healthy(2))
     manager.until(complete(2))

@@ -6,8 +6,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from devicemanager.model.accelerator import Card, Reading, Reason
-from devicemanager.node.tick import LOST, Unreached, anonymous, assemble, earlier_beginning, remember
+from devicemanager.node.tick import (
+    LOST,
+    Tick,
+    Unreached,
+    anonymous,
+    assemble,
+    earlier_beginning,
+    remember,
+    with_partitions,
+)
 from devicemanager.rules.identity import NO_ORDER
+from devicemanager.wire.collector_lines import Read
 from tests import devices
 
 
@@ -123,6 +133,23 @@ def test_the_bus_is_read_only_for_unidentified_cards() -> None:
     assert anonymous({0: read(0)}, [hung(1)], 2)
     assert anonymous({0: read(0)}, [], 2)
     assert not anonymous({0: read(0)}, [], None)
+
+
+def test_a_partition_that_says_that_it_is_larger_than_its_card_is_not_believed() -> None:
+    """The others, and its card, are."""
+    small, large = (Card(0, name, parent="GPU-0", profile="1g.10gb") for name in ("MIG-1", "MIG-2"))
+    tick = Tick(0.0, datetime(2026, 1, 1, tzinfo=UTC))
+    card = devices.reading(Card(0, "GPU-0"))
+    tick.add(Read(card, (small, large)))
+    tick.add(Read(devices.partition(small, memory_total=10 << 30, memory_used=5 << 30)))
+    tick.add(Read(devices.partition(large, memory_total=81 << 30, memory_used=5 << 30)))
+    (listed,) = with_partitions([card], tick, (), {})
+    assert listed.figures == card.figures
+    found = [
+        (one.figures["memory_total"], one.figures["memory_used"], one.figures["compute_utilization"])
+        for one in listed.partitions
+    ]
+    assert found == [(10 << 30, 5 << 30, 40), (Reason.INVALID_DATA, Reason.INVALID_DATA, 40)]
 
 
 def test_only_the_vendors_ids_are_remembered() -> None:

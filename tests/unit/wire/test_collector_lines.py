@@ -37,6 +37,7 @@ PARTITION = Card(3, "MIG-1", parent="GPU-3", profile="1g.10gb")
         Announced(PARTITION),
         Read(READING),
         Read(READING, ()),
+        Read(replace(READING, notes={"power_usage": "of the instant"}), ()),
         Read(READING, (PARTITION, replace(PARTITION, id="MIG-2", profile=None))),
         Read(replace(READING, card=PARTITION)),
         Read(Reading.unreadable(CARD, Reason.LOST, "code 15")),
