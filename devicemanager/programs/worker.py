@@ -276,7 +276,9 @@ async def _registered(settings: WorkerSettings, side: Client, deadline_s: float)
         return True
     try:
         async with within(deadline_s):
-            await check_registration(side.cluster, settings.api_group, settings.service, settings.api_service_owner)
+            await check_registration(
+                side.cluster.get, settings.api_group, settings.service, settings.api_service_owner
+            )
     except (FetchError, DocumentError) as error:
         structlog.get_logger().warning("api_service_unknown", error=str(error))
         return False
