@@ -10,7 +10,6 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import structlog
@@ -30,8 +29,8 @@ from devicemanager.serving.probes import PING, Check, Probe, Shutdown
 from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.process import api_server_environment
 from devicemanager.settings.worker import WorkerSettings
-from devicemanager.tls.identity import ClientIdentity, ServerIdentity
-from devicemanager.tls.material import PairFiles, TrustedCAs
+from devicemanager.tls.identity import ServerIdentity
+from devicemanager.tls.material import TrustedCAs
 from devicemanager.transport.failures import within
 from devicemanager.worker.apiserver.authentication import Authenticator, TokenReviews, is_front_proxy
 from devicemanager.worker.apiserver.authorization import AccessReviews, Authorizer, ReviewFailedError
@@ -50,7 +49,6 @@ from devicemanager.worker.apiserver.reviews import ReviewCache
 from devicemanager.worker.apiserver.server import ApiServer, Components
 from devicemanager.worker.client import Client, ReadOptions, connect
 from devicemanager.worker.credentials import SERVICE_ACCOUNT, CredentialsSource, Kubeconfig, ServiceAccount
-from devicemanager.worker.direct_kubelets import KubeletAccess
 from devicemanager.worker.single_flight import OverloadedError
 from devicemanager.worker.sources import Ages
 from devicemanager.worker.workloads.registry import WORKLOADS
