@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from devicemanager.model.accelerator import Card, CollectorState, Reading
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Versions
 from devicemanager.model.figures import FIGURES, PLACES, DeviceFigure
 from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 
@@ -31,11 +31,13 @@ class Hello:
         manufacturer: For which the process speaks.
         library: Which file or package it found; None where it does not say.
         library_fault: What is unusual about that; None where nothing is.
+        versions: Of driver and library.
     """
 
     manufacturer: str
     library: str | None = None
     library_fault: str | None = None
+    versions: Versions = Versions()  # noqa: RUF009 - it is frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,13 @@ def encode(line: Line) -> bytes:
 
 def _document(line: Hello | Begin | End | Failed) -> dict[str, object]:
     match line:
-        case Hello(manufacturer, library, fault):
-            said = {"libraryName": library, "libraryFault": fault}
+        case Hello(manufacturer, library, fault, versions):
+            said = {
+                "libraryName": library,
+                "libraryFault": fault,
+                "driverVersion": versions.driver,
+                "libraryVersion": versions.library,
+            }
             more = {key: value for key, value in said.items() if value is not None}
             return {"hello": {"v": VERSION, "manufacturer": manufacturer, **more}}
         case Begin(monotonic_s, wall):
@@ -132,6 +139,8 @@ def _identity(card: Card) -> str:
         members = {"index": card.index, "parent": card.parent, "id": card.id, "profile": card.profile}
     else:
         members = {"index": card.index, "id": card.id, "name": card.name, "pci": card.pci_bus_id}
+        if card.serial is not None:
+            members["serial"] = card.serial
     return _encode(members)[1:-1]
 
 

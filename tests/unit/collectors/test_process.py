@@ -274,7 +274,7 @@ class TestEnd:
         with CollectorChild(("simulated", "--scenario", str(tmp_path))) as child:
             state, detail, code = child.failure()
         assert (state, code) == ("failed", 1)
-        assert "IsADirectoryError" in detail
+        assert "Is a directory" in detail
 
 
 PARENT = """
