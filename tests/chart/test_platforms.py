@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from kubernetes_validate import latest_version, validate
 
 from tests.chart.cases import FILES
 from tests.chart.conftest import Document, Render
+from tests.chart.fitting import fits
 from tests.chart.installed import the
 from tests.chart.test_policy import CERT_MANAGER, of, pods
 
@@ -212,7 +212,7 @@ def test_a_policy_admits_the_control_plane_by_itself_and_as_narrow_as_it_is_told
 ) -> None:
     (policy,) = of(render(tls=CERT_MANAGER, worker={"networkPolicy": {"enabled": True, **values}}), "NetworkPolicy")
     assert policy["spec"]["ingress"] == ingress
-    validate(policy, latest_version(), strict=True)
+    fits(policy)
 
 
 # Images and plug-ins
@@ -298,6 +298,11 @@ def test_the_workers_api_service_carries_the_label_that_the_worker_looks_for(ren
     for registration in of(rendered, "APIService"):
         owner = registration["metadata"]["labels"]["devicemanager.gpustack.ai/owner"]
         assert f"--api-service-owner={owner}" in worker_of(rendered)["containers"][0]["args"]
+
+
+def test_one_that_somebody_else_makes_need_not_carry_it(render: Render) -> None:
+    made = render(tls=CERT_MANAGER, worker={"apiService": {"create": False}})
+    assert not [word for word in worker_of(made)["containers"][0]["args"] if word.startswith("--api-service-owner")]
 
 
 def test_no_restart_helps_a_pod_whose_sources_are_away(rendered: Sequence[Document]) -> None:
