@@ -13,7 +13,7 @@ from devicemanager.model.allocation import UNITS_PER_CARD, AllocatedCard, Alloca
 from devicemanager.model.figures import BY_NAME, FIGURES, DeviceFigure, Figure, Figures, Scope
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import AcceleratorUsage, PeerSnapshot, SliceDevice, SliceUsage, SnapshotCard
-from devicemanager.rules import device_ids
+from devicemanager.rules import device_ids, plausibility
 from devicemanager.rules.units import percent_used
 
 
@@ -23,18 +23,16 @@ class _Grant:
 
     Attributes:
         card_id: The card's id; an id no snapshot knows stays as the allocation spells it.
-        containers: The names of the containers that hold it.
+        units: Name of each container that holds it -> how much of the card it was given; None where unknown.
         profile: Of the partition, as the allocation names it.
-        units: How much of the card was given, to all of them together.
     """
 
     card_id: str
     partition_id: str | None
     mode: Mode
     index: int | None
-    containers: frozenset[str]
+    units: Mapping[str, int | None]
     profile: str | None
-    units: int | None
 
     @property
     def id(self) -> str:
@@ -105,9 +103,7 @@ def _grants(given: Iterable[AllocatedCard], view: "_View") -> Sequence[_Grant]:
     for card in given:
         partition_id = card.partition_id if card.mode is Mode.PARTITIONED else None
         card_id = view.canonical_id(card.id, partition_id)
-        grant = _Grant(
-            card_id, partition_id, card.mode, card.index, frozenset((card.container,)), card.profile, card.units
-        )
+        grant = _Grant(card_id, partition_id, card.mode, card.index, {card.container: card.units}, card.profile)
         known = grants.get(grant.id)
         grants[grant.id] = grant if known is None else _joined(known, grant)
     return tuple(grants.values())
@@ -125,10 +121,14 @@ def _joined(one: _Grant, other: _Grant) -> _Grant:
         card_id=one.card_id if one.card_id == other.card_id else one.id,
         mode=max(one.mode, other.mode),
         index=min(indexes, default=None),
-        containers=one.containers | other.containers,
+        units={**one.units, **other.units, **{name: None for name in one.units if _differ(one, other, name)}},
         profile=one.profile if one.profile == other.profile else None,
-        units=None if one.units is None or other.units is None else min(one.units + other.units, UNITS_PER_CARD),
     )
+
+
+def _differ(one: _Grant, other: _Grant, container: str) -> bool:
+    """Whether a container is said to have been given two different amounts."""
+    return container in other.units and one.units[container] != other.units[container]
 
 
 def _entry(manufacturer: str, grant: _Grant, view: "_View") -> AcceleratorUsage:
@@ -154,7 +154,10 @@ def _granted(grant: _Grant, total: Figure) -> Figure:
     """What was given of the memory, in MiB: the capacity, but of a share its part, of which any is at least 1."""
     if grant.mode is not Mode.SLICED or isinstance(total, Reason):
         return total
-    return Reason.NOT_REPORTED if grant.units is None else max(grant.units * total // UNITS_PER_CARD, 1)
+    units = [amount for amount in grant.units.values() if amount is not None]
+    if len(units) < len(grant.units):
+        return Reason.NOT_REPORTED
+    return max(min(sum(units), UNITS_PER_CARD) * total // UNITS_PER_CARD, 1)
 
 
 def _share(
@@ -164,24 +167,34 @@ def _share(
     if grant.mode is Mode.PARTITIONED:
         if partition is None:
             return dict.fromkeys(_SHARES, Reason.PARTITIONED)
-        return _of_share(partition.memory_total_mib, partition.memory_used_mib, partition.utilization_percent)
+        return _of_share(partition.memory_total_mib, partition.memory_used_mib, partition.utilization_percent, card)
     if card is None:
         return {}
     if grant.mode is Mode.UNKNOWN:
         return dict.fromkeys(_SHARES, Reason.VERSION_SKEW)
     if grant.mode is Mode.SLICED:
-        return _of_share(card.figures.number("memory_total"), *view.slices(grant))
+        return _of_share(card.figures.number("memory_total"), *view.slices(grant), card)
     return {}
 
 
-def _of_share(total: Figure, used: Figure, utilization: Figure) -> Mapping[str, DeviceFigure]:
-    """A share's figures, with the percentage of the two published numbers; others are not measured of shares."""
-    return dict.fromkeys(_SHARES, Reason.UNSUPPORTED) | {
-        "memory_total": total,
-        "memory_used": used,
-        "memory_utilization": percent_used(used, total),
-        "compute_utilization": utilization,
-    }
+def _of_share(
+    total: Figure, used: Figure, utilization: Figure, card: SnapshotCard | None
+) -> Mapping[str, DeviceFigure]:
+    """A share's figures, as far as its card can hold them; others are not measured of shares.
+
+    The percentage is of the two published numbers.
+    """
+    own = plausibility.published(
+        dict.fromkeys(_SHARES, Reason.UNSUPPORTED)
+        | {
+            "memory_total": total,
+            "memory_used": used,
+            "memory_utilization": percent_used(used, total),
+            "compute_utilization": utilization,
+        }
+    )
+    figures = own if card is None else plausibility.on_card(own, card.figures)
+    return {name: figures[name] for name in _SHARES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +255,7 @@ class _View:
         own = [
             record
             for record in records
-            if record.card_id == grant.card_id and (not record.container or record.container in grant.containers)
+            if record.card_id == grant.card_id and (not record.container or record.container in grant.units)
         ]
         different = {replace(record, pod_uid="", container="", profile=None) for record in own}
         if len(different) != 1:
@@ -252,7 +265,7 @@ class _View:
 
     def slices(self, grant: _Grant) -> tuple[Figure, Figure]:
         """Memory in MiB and compute in percent of the card, summed over the pod's containers that share it."""
-        shares = [self._slice(container, grant.card_id) for container in sorted(grant.containers)]
+        shares = [self._slice(container, grant.card_id) for container in sorted(grant.units)]
         return _sum(memory for memory, _ in shares), _sum(utilization for _, utilization in shares)
 
     def _slice(self, container: str, card_id: str) -> tuple[Figure, Figure]:

@@ -120,21 +120,21 @@ async def test_tables(front: Front) -> None:
     printed = await front.kubectl("get", "im")
     assert (printed.code, printed.err) == (0, "")
     assert masked(printed.out) == (
-        "NAME  CPU  MEMORY  DISK  GPUS  GPU-UTIL  GPU-MEM  SAMPLE-AGE\n"
-        f"web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns\n"
-        f"worker  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns"
+        "NAME  CPU  MEMORY  DISK  GPUS  GPU-UTIL  GPU-MEM  HEALTH  SAMPLE-AGE\n"
+        f"web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  <none>  Ns\n"
+        f"worker  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  <none>  Ns"
     )
-    none = "  ".join(["<none>"] * 4)
+    none = "  ".join(["<none>"] * 6)
     everywhere = await front.kubectl("get", "instancemetrics", "-A", "-o", "wide")
     assert masked(everywhere.out) == (
-        "NAMESPACE  NAME  CPU  MEMORY  DISK  GPUS  GPU-UTIL  GPU-MEM  SAMPLE-AGE  "
-        "NODE  INSTANCE-AGE  TEMP  POWER  POWER-LIMIT  CLOCK-REDUCTION  SOURCES\n"
-        f"default  web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-a  Nm  {none}  kubelet\n"
-        f"default  worker  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-b  Nm  {none}  kubelet\n"
-        f"team-a  llm  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns  node-b  Nm  {none}  kubelet"
+        "NAMESPACE  NAME  CPU  MEMORY  DISK  GPUS  GPU-UTIL  GPU-MEM  HEALTH  SAMPLE-AGE  "
+        "NODE  INSTANCE-AGE  TEMP  POWER  POWER-LIMIT  CLOCK-REDUCTION  HEALTH-REASON  PROFILE  SOURCES\n"
+        f"default  web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  <none>  Ns  node-a  Nm  {none}  kubelet\n"
+        f"default  worker  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  <none>  Ns  node-b  Nm  {none}  kubelet\n"
+        f"team-a  llm  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  <none>  Ns  node-b  Nm  {none}  kubelet"
     )
     one = await front.kubectl("get", "im/web")
-    assert masked(one.out).splitlines()[1:] == [f"web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns"]
+    assert masked(one.out).splitlines()[1:] == [f"web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  <none>  Ns"]
     labelled = await front.kubectl("get", "im", "--show-labels", "-L", "app")
     assert masked(labelled.out).splitlines()[0].endswith("SAMPLE-AGE  APP  LABELS")
     assert masked(labelled.out).splitlines()[1].endswith("Ns  web  app=web,tier=front")
@@ -186,7 +186,7 @@ async def test_documents(front: Front) -> None:
 async def test_the_subresource(front: Front) -> None:
     named = f"instances.v1.{front.group}"
     printed = await front.kubectl("get", named, "web", "--subresource=metrics")
-    assert masked(printed.out).splitlines()[1:] == [f"web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  Ns"]
+    assert masked(printed.out).splitlines()[1:] == [f"web  {CPU}  {MEMORY}  {DISK}  0  <none>  <none>  <none>  Ns"]
     if front.group != GROUPS[0]:  # where the custom resource has the group, its v1alpha1 is what "instances" means
         short = await front.kubectl("get", f"instances.{front.group}", "web", "--subresource=metrics")
         assert short.code == 0

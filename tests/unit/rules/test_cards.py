@@ -60,8 +60,10 @@ def given(
     partition_id: str | None = None,
     index: int | None = 3,
     manufacturer: str = "nvidia",
+    profile: str | None = None,
+    units: int | None = None,
 ) -> AllocatedCard:
-    return AllocatedCard(manufacturer, card_id, index, mode, container, partition_id)
+    return AllocatedCard(manufacturer, card_id, index, mode, container, partition_id, profile, units)
 
 
 def read(peer: PeerSnapshot, *cards: AllocatedCard) -> tuple[AcceleratorUsage, ...]:
@@ -212,6 +214,27 @@ class TestSliced:
         (entry,) = read(snapshot(snapshot_card(), slices=shares[:1]), *both)
         assert (entry.figures["memory_used"], entry.figures["compute_utilization"]) == (Reason.UNSUPPORTED,) * 2
 
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [
+            ({"memory_used_mib": 81920}, (81920, 100, 18)),
+            ({"memory_used_mib": 81921}, (Reason.INVALID_DATA, Reason.INVALID_DATA, 18)),
+            ({"utilization_percent": 100}, (8192, 10, 100)),
+            ({"utilization_percent": 101}, (8192, 10, Reason.INVALID_DATA)),
+        ],
+    )
+    def test_a_share_is_never_more_than_its_card(
+        self, changes: dict[str, object], expected: tuple[object, ...]
+    ) -> None:
+        (entry,) = read(snapshot(snapshot_card(), slices=(self.share(**changes),)), given(Mode.SLICED))
+        assert figures(entry) == (81920, *expected, 51, 233, False)
+
+    def test_nor_are_two_containers_shares_together(self) -> None:
+        both = (given(Mode.SLICED, container="a"), given(Mode.SLICED, container="b"))
+        shares = [self.share(container=name, memory_used_mib=50_000, utilization_percent=60) for name in ("a", "b")]
+        (entry,) = read(snapshot(snapshot_card(), slices=tuple(shares)), *both)
+        assert figures(entry) == (81920, *(Reason.INVALID_DATA,) * 3, 51, 233, False)
+
     def test_two_records_of_one_share_both_do_not_count(self) -> None:
         peer = snapshot(snapshot_card(), slices=(self.share(), self.share(memory_used_mib=1)))
         (entry,) = read(peer, given(Mode.SLICED))
@@ -270,6 +293,35 @@ class TestPartitioned:
         assert figures(entry) == (9856, 2464, 25, Reason.UNSUPPORTED, 51, 233, False)
         (entry,) = read(peer, given(Mode.PARTITIONED, PARTITION, partition_id=PARTITION))
         assert figures(entry) == (9856, 2464, 25, Reason.UNSUPPORTED, 51, 233, False)
+
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [
+            ({"memory_total_mib": 81920}, (81920, 2464, 3)),
+            ({"memory_total_mib": 81921}, (Reason.INVALID_DATA,) * 3),
+            (
+                {"memory_total_mib": Reason.UNSUPPORTED, "memory_used_mib": 81921},
+                (Reason.UNSUPPORTED, Reason.INVALID_DATA, Reason.UNSUPPORTED),
+            ),
+            ({"memory_used_mib": 9857}, (9856, Reason.INVALID_DATA, Reason.INVALID_DATA)),
+        ],
+    )
+    @pytest.mark.parametrize("listed", [True, False])
+    def test_a_partition_is_never_larger_than_its_card(
+        self, listed: bool, changes: dict[str, object], expected: tuple[object, ...]
+    ) -> None:
+        partition = self.partition(pod_uid="", container="", **changes)
+        alone = {"nvidia": (partition,)}
+        peer = snapshot(snapshot_card())
+        peer = replace(peer, partitions=alone) if listed else replace(peer, slices=alone)
+        (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
+        assert figures(entry) == (*expected, Reason.UNSUPPORTED, 51, 233, False)
+
+    def test_a_partition_of_a_card_whose_size_is_not_known_is_believed(self) -> None:
+        card = replace(snapshot_card(), figures=devices.published(memory_total=Reason.PERMISSION))
+        peer = snapshot(card, slices=(self.partition(memory_total_mib=100_000),))
+        (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
+        assert figures(entry)[:2] == (100_000, 2464)
 
     @pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.SHARED, Mode.SLICED])
     def test_it_says_nothing_of_a_card_that_was_given_otherwise(self, mode: Mode) -> None:
@@ -349,3 +401,91 @@ def test_of_a_card_that_is_listed_twice_only_what_both_say_is_shown() -> None:
             Reason.INVALID_DATA,
             Reason.INVALID_DATA,
         )
+
+
+@pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.SHARED, Mode.NONE])
+def test_a_card_given_whole_has_all_its_memory_whatever_the_units_say(mode: Mode) -> None:
+    (entry,) = read(snapshot(snapshot_card()), given(mode, units=160_000))
+    assert entry.memory_granted_mib == 81920
+
+
+@pytest.mark.parametrize(
+    ("units", "granted"),
+    [(400_000, 20480), (19, 1), (1, 1), (1_600_000, 81920), (None, Reason.NOT_REPORTED)],
+)
+def test_a_slice_has_its_part_of_the_memory(units: int | None, granted: int | Reason) -> None:
+    (entry,) = read(snapshot(snapshot_card()), given(Mode.SLICED, units=units))
+    assert entry.memory_granted_mib == granted
+    assert entry.figures["memory_total"] == 81920
+
+
+@pytest.mark.parametrize(
+    ("main", "second", "granted"),
+    [
+        ((400_000,), (400_000,), 40960),
+        ((1_600_000,), (400_000,), 81920),
+        ((400_000,), (None,), Reason.NOT_REPORTED),
+        ((400_000, 400_000), (), 20480),
+        ((400_000, 800_000), (), Reason.NOT_REPORTED),
+        ((400_000, None), (), Reason.NOT_REPORTED),
+    ],
+    ids=[
+        "two containers",
+        "more than there is",
+        "one unknown",
+        "listed twice",
+        "twice unlike",
+        "twice, once unknown",
+    ],
+)
+def test_slices_of_two_containers_are_added_and_one_that_is_listed_twice_is_not(
+    main: tuple[int | None, ...], second: tuple[int | None, ...], granted: int | Reason
+) -> None:
+    cards = [
+        *(given(Mode.SLICED, units=units) for units in main),
+        *(given(Mode.SLICED, units=units, container="second") for units in second),
+    ]
+    for order in (cards, cards[::-1]):
+        (entry,) = read(snapshot(snapshot_card()), *order)
+        assert entry.memory_granted_mib == granted
+
+
+def test_without_the_cards_memory_no_part_of_it_is_known() -> None:
+    lost = replace(snapshot_card(), figures=devices.published(memory_total=Reason.LOST))
+    (entry,) = read(snapshot(lost), given(Mode.SLICED, units=400_000))
+    assert entry.memory_granted_mib is Reason.LOST
+
+
+@pytest.mark.parametrize(
+    ("allocated", "listed", "profile"),
+    [
+        ("1g.10gb", None, "1g.10gb"),
+        (None, "1g.10gb", "1g.10gb"),
+        ("1g.10gb", "3g.40gb", "1g.10gb"),
+        (None, None, None),
+    ],
+)
+def test_a_partition_has_the_profile_of_the_record_or_else_of_the_snapshot(
+    allocated: str | None, listed: str | None, profile: str | None
+) -> None:
+    mine = SliceUsage("", "", CARD, 100, 7, PARTITION, 9856, profile=listed)
+    peer = replace(snapshot(snapshot_card()), partitions={"nvidia": (mine,)})
+    (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION, profile=allocated))
+    assert (entry.profile, entry.memory_granted_mib) == (profile, 9856)
+
+
+def test_a_partition_listed_in_both_ways_is_one_though_only_one_names_the_profile() -> None:
+    in_slices = SliceUsage(POD, "main", CARD, 100, 7, PARTITION, 9856)
+    on_card = SliceUsage("", "", CARD, 100, 7, PARTITION, 9856, profile="1g.10gb")
+    peer = replace(snapshot(snapshot_card(), slices=(in_slices,)), partitions={"nvidia": (on_card,)})
+    (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
+    assert (entry.figures["memory_used"], entry.profile) == (100, "1g.10gb")
+
+
+def test_why_a_board_is_unhealthy_is_said_of_every_share_of_it() -> None:
+    ill = replace(snapshot_card(), unhealthy=True, unhealthy_reason="double-bit ECC error")
+    mine = SliceUsage("", "", CARD, 100, 7, PARTITION, 9856)
+    peer = replace(snapshot(ill), partitions={"nvidia": (mine,)})
+    for card in (given(), given(Mode.SLICED), given(Mode.PARTITIONED, partition_id=PARTITION)):
+        (entry,) = read(peer, card)
+        assert (entry.unhealthy, entry.unhealthy_reason) == (True, "double-bit ECC error")

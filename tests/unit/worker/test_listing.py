@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from devicemanager.demo.cluster import objects
 from devicemanager.demo.cluster.figures import stats_summary
-from devicemanager.demo.cluster.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.objects import Grant, InstanceSpec, kubernetes_time
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import SourceState
@@ -198,6 +198,35 @@ async def test_a_list_with_many_nodes_that_do_not_answer_meets_its_deadline(
         asked = sum(len(here.cluster.scripts[kubelet_path(f"node-{number}")].asked) for number in range(60))
     assert len(found.items) == 62
     assert asked <= 24  # never more than eight at once, and nobody once the time is over
+
+
+async def test_a_kept_summary_does_not_count_for_a_list_with_a_newer_pod(here: World) -> None:
+    listed(await here.reader.list())
+    await asyncio.sleep(5)
+    recreated = await here.reader.list(choose=lambda there: [one for one in there if one.node_name == "node-1"])
+    assert len(here.cluster.scripts[kubelet_path("node-1")].asked) == 1
+    assert listed(recreated).warnings == ()
+
+    pods = here.cluster.scripts[PODS].document
+    assert isinstance(pods, dict)
+    (first, *_) = [pod for pod in pods["items"] if pod["spec"]["nodeName"] == "node-1"]
+    now = START + timedelta(seconds=asyncio.get_running_loop().time())
+    first["metadata"] |= {"uid": "44444444-0000-0000-0000-000000000004", "creationTimestamp": kubernetes_time(now)}
+    listed(await here.reader.list())
+
+    assert len(here.cluster.scripts[kubelet_path("node-1")].asked) == 2
+    assert len(here.cluster.scripts[kubelet_path("node-0")].asked) == 1
+
+
+async def test_an_unhealthy_accelerator_is_a_warning(here: World) -> None:
+    document = here.device_managers.scripts["node-1", "nvidia"].document
+    assert isinstance(document, dict)
+    ill = document["groups"][0]["accelerators"][0]
+    ill |= {"unhealthy": True, "unhealthyReason": "double-bit ECC error"}
+
+    found = listed(await here.reader.list())
+
+    assert found.warnings == (f"node node-1: accelerator {ill['id']}: unhealthy (double-bit ECC error)",)
 
 
 async def test_a_shorter_deadline_is_kept(here: World) -> None:

@@ -17,7 +17,7 @@ from devicemanager.model.usage import SourceState, UsageSample
 from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome, Unavailable
 from devicemanager.worker.sources import Ages
 from tests.timing import START
-from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, World, kubelet_path, world
+from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, POD_UID, World, kubelet_path, world
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
@@ -233,6 +233,55 @@ async def test_a_failing_kubelet_costs_the_disk_and_not_the_rest(here: World) ->
         "device-manager/nvidia": "ok",
     }
     assert took_s == pytest.approx(0.06)
+
+
+async def test_a_summary_that_is_an_hour_old_by_the_kubelets_own_clock_leads_to_the_fallback(here: World) -> None:
+    pod = here.cluster.scripts[POD].document
+    assert isinstance(pod, dict)
+    here.cluster.on(KUBELET, stats_summary("node-a", [pod], START - timedelta(hours=1)))
+
+    outcome = await here.reader.read("team-a", "web")
+
+    sample = sample_of(outcome)
+    assert (states_of(outcome)["kubelet"], states_of(outcome)["metrics.k8s.io"]) == ("stale", "ok")
+    assert isinstance(sample.cpu_usage_nanocores, int)
+    assert sample.ephemeral_storage_used_mib is Reason.STALE
+    assert sample.timestamp == START
+
+
+@pytest.mark.parametrize(
+    ("measured", "state"),
+    [(timedelta(days=-180), "stale"), (timedelta(days=180), "invalid"), (timedelta(days=-20_000), "not_served")],
+    ids=["six months ago", "in six months", "1971"],
+)
+async def test_figures_of_another_time_are_none(here: World, measured: timedelta, state: str) -> None:
+    here.cluster.on(KUBELET, BROKEN)
+    metrics = here.cluster.scripts[METRICS].document
+    assert isinstance(metrics, dict)
+    metrics["timestamp"] = kubernetes_time(START + measured)
+    pod = here.cluster.scripts[POD].document
+    assert isinstance(pod, dict)
+    pod["metadata"]["creationTimestamp"] = None
+
+    outcome = await here.reader.read("team-a", "web")
+
+    assert isinstance(outcome, Unavailable)
+    assert f"metrics.k8s.io: {state}, metrics.k8s.io" in outcome.message
+
+
+@pytest.mark.parametrize("annotation", ["kubernetes.io/config.hash", "kubernetes.io/config.mirror"])
+@pytest.mark.parametrize("listed", ["static-uid", POD_UID])
+async def test_a_static_pod_is_found_however_its_kubelet_lists_it(
+    here: World, annotation: str, listed: str
+) -> None:
+    pod = here.cluster.scripts[POD].document
+    assert isinstance(pod, dict)
+    pod["metadata"]["annotations"] = {annotation: "static-uid"}
+    here.cluster.on(
+        KUBELET, stats_summary("node-a", [{**pod, "metadata": {**pod["metadata"], "uid": listed}}], START)
+    )
+
+    assert states_of(await here.reader.read("team-a", "web"))["kubelet"] == "ok"
 
 
 async def test_a_kubelet_that_does_not_know_the_pod(here: World) -> None:

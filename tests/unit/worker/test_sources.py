@@ -2,22 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
+from devicemanager.demo.cluster.figures import stats_summary
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
-from devicemanager.model.usage import SourceFailure, SourceState
-from devicemanager.worker import sources as sources_module
-from devicemanager.worker.sources import Ages, FaultLog
+from devicemanager.model.usage import SourceState
+from devicemanager.worker.sources import Ages
 from tests.timing import START
 from tests.unit.worker.conftest import card, snapshot_document
-from tests.unit.worker.scripted import World, kubelet_path, world
+from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, World, kubelet_path, world
 
 KUBELET = kubelet_path("node-a")
+METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods/web"
 PLACE = ("node-a", "nvidia")
 
 
@@ -72,12 +74,54 @@ async def test_an_error_answer_of_a_device_manager_is_logged_too(here: World) ->
     ]
 
 
-def test_what_is_remembered_of_faults_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources_module, "_REMEMBERED_FAULTS", 2)
-    faults = FaultLog()
-    fault = SourceFailure(SourceState.TIMEOUT, "late")
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_a_summary_that_is_old_by_the_kubelets_own_clock_is_logged(here: World) -> None:
+    well = here.cluster.scripts[KUBELET].document
     with capture_logs() as logs:
-        for node in ("a", "b", "c", "c", "b", "a"):
-            faults.note("kubelet", node, fault)
+        here.cluster.on(KUBELET, stats_summary("node-a", [], START - timedelta(hours=1)))
+        for _ in range(3):
+            await here.reader.read("team-a", "web")
+        here.cluster.on(KUBELET, well)
+        await here.reader.read("team-a", "web")
 
-    assert [entry["node"] for entry in logs] == ["a", "b", "c", "a"]
+    assert [(entry["event"], entry["source"], entry.get("state")) for entry in logs] == [
+        ("source_failed", "kubelet", SourceState.STALE),
+        ("source_recovered", "kubelet", None),
+    ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_a_fallback_that_is_not_installed_or_does_not_know_a_pod_is_no_failure(here: World) -> None:
+    here.cluster.on(KUBELET, FetchError(SourceState.UNREACHABLE, "HTTP 502", status=502))
+    with capture_logs() as logs:
+        for answer in (NOT_FOUND, NO_SUCH_API):
+            here.cluster.on(METRICS, answer)
+            await here.reader.read("team-a", "web")
+
+    assert [entry for entry in logs if entry["source"] == "metrics.k8s.io"] == []
+    assert "metrics.k8s.io" not in {source for source, _ in here.sources.health.failures}
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_a_fallback_that_refuses_is_logged_once_as_every_other_source(here: World) -> None:
+    here.cluster.on(KUBELET, FetchError(SourceState.UNREACHABLE, "HTTP 502", status=502))
+    well = here.cluster.scripts[METRICS].document
+    with capture_logs() as logs:
+        here.cluster.on(METRICS, FetchError(SourceState.FORBIDDEN, "HTTP 403: no", status=403))
+        for _ in range(3):
+            await here.reader.read("team-a", "web")
+        here.cluster.on(METRICS, FetchError(SourceState.NOT_SERVED, "HTTP 404", status=404, reason="NotFound"))
+        await here.reader.read("team-a", "web")
+        here.cluster.on(METRICS, well)
+        await here.reader.read("team-a", "web")
+
+    lines = [{key: line[key] for key in line if key != "log_level"} for line in logs if line["source"] != "kubelet"]
+    assert lines == [
+        {"event": "source_failed", "source": "metrics.k8s.io", "state": "forbidden", "error": "HTTP 403: no"},
+        {"event": "source_recovered", "source": "metrics.k8s.io"},
+    ]
+    assert here.sources.health.failures["metrics.k8s.io", "forbidden"] == 3
+    assert here.sources.health.up == {"kubelet": False, "metrics.k8s.io": True, "device-manager": True}
