@@ -1,15 +1,20 @@
 """What clusters differ in, and the values that meet it."""
 
+import json
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.chart.binaries import Helm
 from tests.chart.cases import FILES
-from tests.chart.conftest import Document, Render
+from tests.chart.conftest import CHART, Document, Render, run
 from tests.chart.fitting import fits
 from tests.chart.installed import the
-from tests.chart.test_policy import CERT_MANAGER, of, pods
+from tests.chart.strict import documents
+from tests.chart.test_policy import CERT_MANAGER, OPENSHIFT, of, pods
 
 
 def worker_of(documents: Sequence[Document]) -> Mapping[str, Any]:
@@ -312,3 +317,22 @@ def test_no_restart_helps_a_pod_whose_sources_are_away(rendered: Sequence[Docume
         for probe in ("startupProbe", "livenessProbe"):
             assert container[probe]["httpGet"]["path"] == "/livez"
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_another_chart_may_depend_on_it_under_a_name_and_a_condition(helms: Sequence[Helm], tmp_path: Path) -> None:
+    """What such a chart passes down beside the values: its globals, and its own switch for this one."""
+    shutil.copytree(CHART, tmp_path / "charts" / CHART.name)
+    dependency = {
+        "name": CHART.name,
+        "version": "0.1.0",
+        "alias": "gpu-metrics",
+        "condition": "gpu-metrics.enabled",
+    }
+    parent = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [dependency]}
+    (tmp_path / "Chart.yaml").write_text(json.dumps(parent))
+    own = {"enabled": True, "tls": CERT_MANAGER, "worker": {"apiService": {"ours": True}, **OPENSHIFT}}
+    values = json.dumps({"gpu-metrics": own, "global": {"imageRegistry": "registry.example.org"}})
+    for helm in helms:
+        made = documents(run(helm, "template", "p", str(tmp_path), "-n", "ns", "-f", "-", stdin=values))
+        assert the(made, "Deployment", "-worker")["metadata"]["name"] == "p-gpu-metrics-worker"
+        assert "runAsUser" not in worker_of(made)["securityContext"]
