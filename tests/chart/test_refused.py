@@ -105,6 +105,11 @@ IN_A_SENTENCE = [
         {"tls": {"workerClientName": "node-devicemanager-worker.accelerators.svc"}},
         "must not be node-devicemanager-worker.accelerators.svc",
     ),
+    ({"worker": {"extraArgs": ["--secure-port=1"]}}, "worker.extraArgs must not hold --secure-port=1"),
+    (
+        {"manufacturers": {"nvidia": {"extraArgs": ["--manufacturer", "amd"]}}},
+        "manufacturers.nvidia.extraArgs must not hold --manufacturer",
+    ),
     ({"worker": {"hostNetwork": True}}, "another worker.securePort than 10250"),
     (
         {"worker": {"hostNetwork": True, "securePort": 10261, "networkPolicy": {"enabled": True}}},
