@@ -1,4 +1,4 @@
-"""The collector for all vendors, on top of a :class:`collectors.device.VendorLibrary`.
+"""The collector for all vendors, on top of a :class:`collectors.vendor_library.VendorLibrary`.
 
 Every figure is read on its own and is a value or a reason. Handles are looked up once and kept, because a lookup
 opens the device. A handle is dropped with the device that it led to and looked up again at the next tick, so that
@@ -12,9 +12,11 @@ from typing import Final, TypeVar
 
 from collectors.codes import Fault
 from collectors.contract import PossibleDriverError
-from collectors.device import Device, DeviceLostError, VendorLibrary
+from collectors.device import Device, DeviceLostError
+from collectors.vendor_library import VendorLibrary
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import Card, CollectorState, Reading
+from devicemanager.model.figures import Figures
 from devicemanager.model.reasons import NO_FAULT, Reason
 from devicemanager.rules import plausibility
 
@@ -38,6 +40,7 @@ class LibraryCollector:
         self._codes = library.codes
         self._devices: list[Device] = []
         self._count = 0
+        self._gave_figures: set[str] = set()  # ids of devices
         self._tick = 0
         self._monotonic_s = monotonic_s
         self._began_s = 0.0
@@ -51,6 +54,11 @@ class LibraryCollector:
     def library_fault(self) -> str | None:
         """What is unusual about it, if anything."""
         return self._library.found_fault
+
+    @property
+    def count_call(self) -> str:
+        """The call that counts the devices."""
+        return self._library.call_names.count
 
     def open(self) -> None:
         self._of_the_library(self._library.call_names.open, self._library.open)
@@ -80,6 +88,8 @@ class LibraryCollector:
         if not reading.answered:
             return self._without_figures(device, reading)
         device.strikes = 0
+        if reading.card.id is not None and reading.card.id not in self._gave_figures:
+            self._note_figures(reading.card.id)
         return reading
 
     def close(self) -> None:
@@ -141,7 +151,7 @@ class LibraryCollector:
         figures = plausibility.reading(self._library.figures(device), missing=Reason.UNSUPPORTED)
         health = device.health()
         reasons = [*health.faults, *device.failures.faults()]
-        return Reading(identity, figures, "; ".join(reasons) or None, health.unread)
+        return Reading(identity, figures, "; ".join(reasons) or None, health.unread, device.notes)
 
     def _without_figures(self, device: Device, reading: Reading) -> Reading:
         """A device without any figure: it has none, or there is a fault.
@@ -160,15 +170,23 @@ class LibraryCollector:
         if ambiguous is not None and faults == {Reason.TRANSIENT_DRIVER_ERROR}:
             return self._strike(device, reading.card, ambiguous)
         anonymous = reading.card == Card(device.index)
-        if not faults and not anonymous:
+        dead = set(reading.figures.reasons) == {Reason.UNSUPPORTED} and reading.card.id in self._gave_figures
+        if not faults and not anonymous and not dead:
             return reading
         codes = sorted(
             (code for _, code in device.codes), key=lambda code: self._codes.fault(code) is Fault.UNSUPPORTED
         )
         why = f": {self._codes.named(codes[0])}" if codes else ""
-        if anonymous:  # whatever this handle led to, it leads to no device now
+        if anonymous or dead:  # whatever this handle led to, it leads to no device now
             device.drop_handle()
+        if not faults:  # "not supported" is what a library says of a handle that leads nowhere, too
+            reading = replace(reading, figures=Figures(Reason.TRANSIENT_DRIVER_ERROR))
         return replace(reading, unhealthy_reason=f"no figure can be read{why}")
+
+    def _note_figures(self, card_id: str) -> None:
+        if len(self._gave_figures) >= plausibility.CARDS_LIMIT:
+            self._gave_figures.clear()
+        self._gave_figures.add(card_id)
 
     def _strike(self, device: Device, card: Card, code: int) -> Reading:
         """A device that answers with ambiguous codes only, identified or not. It is lost after several ticks.

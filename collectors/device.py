@@ -1,16 +1,16 @@
 """One device of a vendor library: its handle, what is remembered of it, and the calls to it.
 
-The same for every vendor; a :class:`VendorLibrary` supplies calls, units and codes. A call returns a value or a
-reason. Only a code for a device that is gone is an exception.
+The same for every vendor; a :class:`collectors.vendor_library.VendorLibrary` supplies calls, units and codes. A
+call returns a value or a reason. Only a code for a device that is gone is an exception.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
-from collectors.codes import ErrorCodes, Fault
+from collectors.codes import Fault
 from collectors.pci_address import normalise
 from collectors.query_failures import QueryFailures
+from collectors.vendor_library import Health, VendorLibrary
 from devicemanager.model.accelerator import Card
 from devicemanager.model.reasons import Reason
 
@@ -32,95 +32,6 @@ taken in its place."""
 Call = Callable[[Any], Any]
 """Takes a handle and returns what the library answers: a Reason where a value says that there is none, None where
 there is none yet. Names of the vendor's module are looked up only within, where a missing one is caught."""
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Results of the health checks of one device.
-
-    Attributes:
-        faults: One line for each failed check.
-        unread: Checks that could not be read: name of the check -> reason.
-    """
-
-    faults: Sequence[str] = ()
-    unread: Mapping[str, Reason] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class CallNames:
-    """Names of the calls that are not about a figure, for messages."""
-
-    open: str
-    count: str
-    handle: str
-
-
-class VendorLibrary(Protocol):
-    """What a vendor's module supplies: calls, units and codes.
-
-    Every call may raise what the vendor's binding raises; :meth:`code_of` tells its errors from others. A missing
-    name (AttributeError) or argument (TypeError) of a binding of another release counts as not supported.
-
-    Attributes:
-        codes: What the library's codes mean.
-        call_names: For messages.
-        found: The file or package that was found, for the log; None before :meth:`open`.
-        found_fault: What is unusual about it, if anything.
-    """
-
-    codes: ErrorCodes
-    call_names: CallNames
-    found: str | None
-    found_fault: str | None
-
-    def open(self) -> None:
-        """Load and initialise the library. May also raise a CollectorError of its own."""
-        ...
-
-    def close(self) -> None:
-        """Give the library back. All handles were released before."""
-        ...
-
-    def code_of(self, error: Exception) -> int | None:
-        """The library's code in an error; None if the error is not the library's."""
-        ...
-
-    def count(self) -> int:
-        """How many devices the library counts now. Must not touch any of them."""
-        ...
-
-    def handle(self, index: int) -> Any:
-        """What the other calls take for the device at an index below the count; opens the device."""
-        ...
-
-    def release(self, handle: Any) -> None:
-        """Release a handle that is not used any more."""
-        ...
-
-    def uuid(self, handle: Any) -> Any:
-        """The vendor's own identifier, as text or bytes. Asked at every tick."""
-        ...
-
-    def name(self, handle: Any) -> Any:
-        """The product name, as text or bytes. Asked until it is known."""
-        ...
-
-    def pci_address(self, handle: Any) -> Any:
-        """Where the device is, as text or bytes in any usual spelling. Asked until it is known."""
-        ...
-
-    def figures(self, device: "Device") -> Mapping[str, Any]:
-        """Every figure, read by :meth:`Device.query`: its name in the table -> raw value or reason.
-
-        The table is :data:`devicemanager.model.figures.FIGURES`. Raw values are in the units of readings, and
-        checked by the caller. A figure that is left out is ``unsupported``.
-        """
-        ...
-
-    def health(self, device: "Device") -> Health:
-        """The health checks of a device whose figures were read in this tick."""
-        ...
 
 
 class DeviceLostError(Exception):
@@ -147,6 +58,7 @@ class Device:
         strikes: Ticks in a row with nothing but ambiguous codes.
         codes: What failed in this tick, the identity aside, in order: what was asked and the code.
         failures: Of the queries, in this tick and those before.
+        notes: Figure -> what its value is, where the vendor's module had to take another than the usual one.
         kept: What the vendor's module keeps about this device; emptied when it is, or may be, another one.
     """
 
@@ -170,6 +82,7 @@ class Device:
         self._tick = tick
         self._now_s = now_s
         self.codes: list[tuple[str, int]] = []
+        self.notes: dict[str, str] = {}
         self.failures.begin()
 
     def drop_handle(self) -> None:

@@ -1,7 +1,7 @@
-"""NVIDIA cards through NVML and its own Python binding, ``nvidia-ml-py``: calls, units and health checks.
+"""NVIDIA cards through NVML and its own Python binding, ``nvidia-ml-py``: calls and units.
 
-What is done with failures is in :mod:`collectors.base` and :mod:`collectors.device`, what codes mean in
-:mod:`collectors.nvml_codes`.
+Health checks are in :mod:`collectors.nvidia_health`. What is done with failures is in :mod:`collectors.base` and
+:mod:`collectors.device`, what codes mean in :mod:`collectors.nvml_codes`.
 """
 
 import time
@@ -10,18 +10,19 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from collectors import nvidia_binding, nvml_codes
+from collectors import nvidia_binding, nvidia_fields, nvidia_health, nvml_codes
 from collectors.base import LibraryCollector
-from collectors.device import CallNames, Device, Health
+from collectors.device import Device
 from collectors.nvidia_gpm import GpmBuffers, GpmUtilization
+from collectors.vendor_library import CallNames, Health
 from devicemanager.model.reasons import Reason
-
-ECC: Final = "ecc"
-REMAPPED_ROWS: Final = "remapped_rows"
+from devicemanager.rules.plausibility import number
 
 _GPU_SENSOR: Final = 0
-_UNCORRECTED, _VOLATILE, _DRAM = 1, 0, 2
-_COUNT_LIMIT: Final = 1 << 32
+_HIGHEST_MASK: Final = (1 << 63) - 1
+
+_ROUNDING: Final = 1e-3
+"""By how much a percentage that was computed from counters may miss 0 or 100."""
 
 _CLOCK_REDUCTIONS: Final = (
     "gpu_idle",
@@ -45,7 +46,7 @@ def collector() -> LibraryCollector:
 
 
 class NvidiaLibrary:
-    """NVML: a :class:`collectors.device.VendorLibrary`.
+    """NVML: a :class:`collectors.vendor_library.VendorLibrary`.
 
     Args:
         monotonic_s: Seconds that never go back.
@@ -105,6 +106,8 @@ class NvidiaLibrary:
             lambda handle: nvml.nvmlDeviceGetMemoryInfo(handle),
             keep=True,
         )
+        if not isinstance(memory, Reason) and not hasattr(memory, "version"):
+            device.notes["memory_used"] = "with what the driver reserves for itself (older call)"
         total, used = (memory, memory) if isinstance(memory, Reason) else (memory.total, memory.used)
         utilization = self._utilization(device)
         # The call with a version replaces one that is going away; drivers before it know only the other.
@@ -118,10 +121,23 @@ class NvidiaLibrary:
             "memory_used": used,
             "compute_utilization": utilization,
             "temperature": temperature,
-            "power_usage": device.query("power", lambda handle: nvml.nvmlDeviceGetPowerUsage(handle)),
+            "power_usage": self._power(device),
             "power_limit": device.ask("power_limit", lambda handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
             "clock_reduction_reasons": self._clock_reductions(device),
         }
+
+    def _power(self, device: Device) -> Any:
+        """An average of a second on most cards; where there is none, the power of the instant, which is noted."""
+        nvml = self._nvml
+        power = device.query("power", lambda handle: nvml.nvmlDeviceGetPowerUsage(handle))
+        if power is not Reason.UNSUPPORTED:
+            return power
+        power = device.query(
+            "instant_power", lambda handle: nvidia_fields.integer(nvml, handle, nvidia_fields.POWER_INSTANT)
+        )
+        if not isinstance(power, Reason):
+            device.notes["power_usage"] = f"of the instant (field {nvidia_fields.POWER_INSTANT})"
+        return power
 
     def _clock_reductions(self, device: Device) -> Any:
         """Names of the bits that are set; drivers before 530 know only the older call.
@@ -135,6 +151,7 @@ class NvidiaLibrary:
                 "older_clocks", lambda handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
             )
             mask = mask if older is Reason.UNSUPPORTED else older
+        mask = number(mask, _HIGHEST_MASK)
         return _reductions(mask) if isinstance(mask, int) else mask
 
     def _utilization(self, device: Device) -> Any:
@@ -146,13 +163,15 @@ class NvidiaLibrary:
             lambda handle: gpm.percent(nvml, handle) if gpm else None,
             lambda handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
         )
-        if not isinstance(percent, Reason):
-            # GPM may answer with what is no number around a reset; a comparison with that is false.
-            return int(percent) if 0 <= percent <= 100 else Reason.INVALID_DATA
-        mode = device.ask("mig", lambda handle: nvml.nvmlDeviceGetMigMode(handle))
-        if not isinstance(mode, Reason) and mode[0] == 1:
-            return device.excuse("utilization", Reason.PARTITIONED)
-        return percent
+        if isinstance(percent, Reason) or percent == 0:  # some drivers answer 0 for the parent
+            mode = device.ask("mig", lambda handle: nvml.nvmlDeviceGetMigMode(handle))
+            if not isinstance(mode, Reason) and mode[0] == 1:
+                return device.excuse("utilization", Reason.PARTITIONED)
+        if isinstance(percent, Reason):
+            return percent
+        if gpm and isinstance(percent, int):
+            device.notes["compute_utilization"] = "the share of time in which any kernel ran (no answer of GPM)"
+        return _whole_percent(percent)
 
     def _gpm(self, device: Device) -> GpmUtilization | None:
         """None where the card does not support it, or has not said yet whether it does."""
@@ -167,37 +186,17 @@ class NvidiaLibrary:
         return gpm
 
     def health(self, device: Device) -> Health:
-        nvml = self._nvml
-        errors = device.query(
-            ECC, lambda handle: nvml.nvmlDeviceGetMemoryErrorCounter(handle, _UNCORRECTED, _VOLATILE, _DRAM)
-        )
-        if not isinstance(errors, Reason) and not 0 <= errors < _COUNT_LIMIT:
-            errors = Reason.INVALID_DATA
-        rows = device.query(REMAPPED_ROWS, lambda handle: nvml.nvmlDeviceGetRemappedRows(handle))
-        decides = errors if isinstance(rows, Reason) and rows is not Reason.TRANSIENT_DRIVER_ERROR else rows
-        if decides is not Reason.TRANSIENT_DRIVER_ERROR:  # else what it last said stays
-            device.kept["memory_faults"] = _memory_faults(errors, rows)
-        unread = {ECC: errors} if isinstance(errors, Reason) else {}
-        if isinstance(rows, Reason) and rows is not Reason.UNSUPPORTED:  # cards before Ampere have no such rows
-            unread[REMAPPED_ROWS] = rows
-        return Health(device.kept.get("memory_faults", ()), unread)
+        return nvidia_health.check(self._nvml, device)
+
+
+def _whole_percent(percent: float) -> int | Reason:
+    """Truncated. GPM computes in floating point, and around a reset may answer with what is no number."""
+    if not -_ROUNDING <= percent <= 100 + _ROUNDING:
+        return Reason.INVALID_DATA
+    return min(100, max(0, int(percent)))
 
 
 @lru_cache(maxsize=64)
 def _reductions(mask: int) -> tuple[str, ...]:
     names = tuple(name for bit, name in enumerate(_CLOCK_REDUCTIONS) if mask >> bit & 1)
     return (*names, "other") if mask >> len(_CLOCK_REDUCTIONS) else names
-
-
-def _memory_faults(errors: Any, rows: Any) -> list[str]:
-    """What is wrong with the memory.
-
-    Where the card remaps rows, an error after which no remapping is pending or has failed was contained: it is a
-    count, and the card goes on working. Where the card does not say, any error since the driver was loaded counts.
-    """
-    if isinstance(rows, Reason):
-        uncontained = not isinstance(errors, Reason) and errors > 0
-        return [f"{errors} uncorrected ECC errors in device memory"] if uncontained else []
-    _, _, pending, failed = rows
-    faults = ["the remapping of a row of device memory failed"] if failed else []
-    return [*faults, "a row of device memory waits to be remapped, by a reset"] if pending else faults

@@ -37,6 +37,7 @@ _USED: Final = (
     "nvmlDeviceGetMemoryErrorCounter",
     "nvmlDeviceGetRemappedRows",
     "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetFieldValues",
 )
 
 
@@ -59,23 +60,23 @@ def load() -> Binding:
     """Import the module and look at it. The vendor's library is not loaded yet.
 
     Raises:
-        CollectorError: ``library_missing``: there is no such module, or it is something else altogether.
+        CollectorError: ``failed``: there is no such module, or it is something else altogether. It is not
+            ``library_missing``: the vendor's library is not looked for, and another container would change nothing.
     """
     try:
         import pynvml
-    except ImportError:
-        raise CollectorError(
-            CollectorState.LIBRARY_MISSING, f"the Python package {DISTRIBUTION} is not installed"
-        ) from None
     except Exception as error:
-        what = f"the Python module pynvml cannot be imported: {type(error).__name__}: {excerpt(str(error))}"
-        raise CollectorError(CollectorState.LIBRARY_MISSING, what) from error
+        if isinstance(error, ModuleNotFoundError) and error.name == "pynvml":
+            what = f"the Python package {DISTRIBUTION} is not installed"
+        else:
+            what = f"the Python module pynvml cannot be imported: {type(error).__name__}: {excerpt(str(error))}"
+        raise CollectorError(CollectorState.FAILED, what) from error
     file = getattr(pynvml, "__file__", None)
     distribution, version = _installed_by(file) if file else (None, None)
     name = f"{distribution or 'pynvml'} {version or 'of unknown version'} ({file or 'no file'})"
     if lacking := [one for one in _NEEDED if not hasattr(pynvml, one)]:
         what = f"the Python module pynvml is not that of {DISTRIBUTION}: {name} lacks {', '.join(lacking)}"
-        raise CollectorError(CollectorState.LIBRARY_MISSING, what)
+        raise CollectorError(CollectorState.FAILED, what)
     return Binding(pynvml, name, _fault(pynvml, distribution))
 
 

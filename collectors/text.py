@@ -38,6 +38,7 @@ def _block(reading: Reading) -> str:
         f"{card.index}  {'  '.join(part for part in identity if part)}\n"
         f"   {', '.join(figures)}\n"
         f"   {'; '.join(health)}\n"
+        + "".join(f"   {name.replace('_', ' ')}: {note}\n" for name, note in reading.notes.items())
     )
 
 

@@ -140,6 +140,7 @@ class Reading:
         figures: In the units of readings; what the collector does not read is absent ``not_reported``.
         unhealthy_reason: One line naming the check that says the card is unhealthy; None when no check says so.
         unread_checks: Health checks that could not be read: name of the check -> reason.
+        notes: Figure -> what its value is, where that is not the usual; by name of the figure, a few words each.
         partitions: Of a card in a published sample: one reading for each of its partitions. Empty otherwise.
     """
 
@@ -147,6 +148,7 @@ class Reading:
     figures: Figures
     unhealthy_reason: str | None = None
     unread_checks: Mapping[str, Reason] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
     partitions: tuple["Reading", ...] = ()
 
     @property

@@ -95,6 +95,7 @@ class SnapshotCard:
     Attributes:
         figures: In the units of the wire.
         pci_bus_id: As the sender spells it; None when it does not say.
+        notes: Snapshot key of a figure -> what its value is, where that is not the usual.
     """
 
     id: str
@@ -104,6 +105,7 @@ class SnapshotCard:
     unhealthy: bool | Reason = Reason.NOT_REPORTED
     unhealthy_reason: str | None = None
     pci_bus_id: str | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

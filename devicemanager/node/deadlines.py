@@ -12,7 +12,7 @@ FIRST_TOUCH_S: Final = 10.0
 the card up, once per process; 2.5 s a card was seen."""
 
 UNANSWERED_FIRST_TOUCHES: Final = 2
-"""First touches of a tick that may time out after their whole time; further ones get a card's usual time."""
+"""First touches of a tick that may time out after their whole time; further ones get what any card then gets."""
 
 
 def card_deadline_s(period_s: float) -> float:
@@ -39,7 +39,7 @@ class Deadlines:
 
     Attributes:
         open_s: From the start of the process to its ``hello``, and on to its first ``begin``.
-        card_s: For one card, and for anything else within a sample.
+        card_s: For one card.
         period_s: Between two samples.
         first_touch_s: For one card of which the process has no figure yet; at most ``open_s``, at least ``card_s``.
     """
@@ -49,24 +49,34 @@ class Deadlines:
     period_s: float
     first_touch_s: float = FIRST_TOUCH_S
 
-    def deadline_s(self, phase: Phase) -> float:
-        """How long the next line may take."""
+    def deadline_s(self, phase: Phase, unanswered_s: float = 0.0) -> float:
+        """How long the next line may take.
+
+        Args:
+            phase: What the process is doing.
+            unanswered_s: How long devices of this tick have been waited for without an answer so far.
+        """
         match phase:
             case Phase.OPENING:
                 return self.open_s
             case Phase.RESTING:
                 return self.period_s + max(self.card_s, LONGEST_CARD_DEADLINE_S)
-            case Phase.COUNTING | Phase.READING:
-                return self.card_s
+            case Phase.COUNTING:
+                return max(self.card_s, LONGEST_CARD_DEADLINE_S)
+            case Phase.READING:
+                return self._card_s(unanswered_s)
 
     def first_touch_deadline_s(self, unanswered_s: float) -> float:
-        """How long the first figure of a card may take in a process.
-
-        Only time that ends without an answer is limited in sum: a driver may wake up every card slowly, but sixteen
-        cards that never answer must not delay the first sample by minutes.
-
-        Args:
-            unanswered_s: How long first touches of this tick have waited without an answer so far.
-        """
+        """How long the first figure of a card may take in a process; ``unanswered_s`` as above."""
         longest_s = min(self.first_touch_s, self.open_s)
-        return max(self.card_s, min(longest_s, UNANSWERED_FIRST_TOUCHES * longest_s - unanswered_s))
+        return max(self._card_s(unanswered_s), min(longest_s, UNANSWERED_FIRST_TOUCHES * longest_s - unanswered_s))
+
+    def _card_s(self, unanswered_s: float) -> float:
+        """How long a card may take: its usual time, until others were waited for in vain for a whole period.
+
+        Only time that ends without an answer is limited in sum. A driver may answer slowly for every card, but
+        sixteen that never answer must not hold up the figures of the others for a minute. One that was given up too
+        early is probed alone, with all its time.
+        """
+        left_s = max(self.period_s, 2 * self.card_s) - unanswered_s
+        return max(min(SHORTEST_CARD_DEADLINE_S, self.card_s), min(self.card_s, left_s))

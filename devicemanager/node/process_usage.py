@@ -45,6 +45,10 @@ class UsageMonitor:
         self._allowance = LineAllowance(clock, burst=1, every_s=LINE_EVERY_S)
         self._looked_s = clock.monotonic()
 
+    def begin_sample(self) -> None:
+        """A sample begins: how much is held was looked at when the one before it ended."""
+        self._looked_s = self._clock.monotonic()
+
     def after_sample(self, pid: int) -> RestartReason | None:
         """Why a process is to be replaced; None if it is below the limits, or is gone. Logs."""
         held_bytes, count = memory_bytes(pid), descriptors(pid)

@@ -13,6 +13,7 @@ from devicemanager.clock import Clock
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, RestartReason, Sample
 from devicemanager.node.health_log import HealthLog
 from devicemanager.node.quarantine import Quarantine
+from devicemanager.node.sample_duration import SampleDuration
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.status import StatusTracker
 from devicemanager.node.tick import (
@@ -75,6 +76,7 @@ class SnapshotPublisher:
         self._log = log
         self._tracker = StatusTracker(store, clock, log)
         self._health = HealthLog(clock, log)
+        self._duration = SampleDuration(period_s, clock, log)
         self._known: tuple[Card, ...] = ()
         self._partitions: Mapping[str, tuple[Card, ...]] = {}
         self._count: int | None = None
@@ -102,8 +104,15 @@ class SnapshotPublisher:
             tick.renumbered = True
             self._quarantine.renumbered()
 
-    def complete(self, tick: Tick, count: int, addresses: Sequence[str]) -> None:
-        """A tick has come to its end; ``count`` cards exist."""
+    def complete(self, tick: Tick, count: int, addresses: Sequence[str], taken: Sequence[str] = ()) -> None:
+        """A tick has come to its end.
+
+        Args:
+            tick: What it read.
+            count: How many cards the library counts.
+            addresses: Where the bus has cards of this vendor; empty if they were not wanted.
+            taken: Where it has cards that the library must count; empty where that is not known.
+        """
         if self._count not in (None, count):  # an index may mean another card now
             self._quarantine.renumbered(before_s=tick.started_monotonic_s)
             self._order = NO_ORDER
@@ -111,7 +120,7 @@ class SnapshotPublisher:
         if sample_rules.succeeded(tick.devices):
             self._failures = self._tracker.consecutive_failures = 0
             self._none_since_s = None
-            self._publish(tick, CollectorState.OK, None, count, addresses, LOST)
+            self._publish(tick, CollectorState.OK, None, count, addresses, LOST, taken)
             for device in self._quarantine.answered(reading.card for reading in tick.devices):
                 self._log.info("device_recovered", **device.log_keys)
         else:
@@ -163,8 +172,11 @@ class SnapshotPublisher:
         count: int | None,
         addresses: Sequence[str],
         unreached: Unreached,
+        taken: Sequence[str] = (),
     ) -> None:
         self._readable_since_s = tick.started_monotonic_s
+        duration_s = self._clock.monotonic() - tick.started_monotonic_s
+        detail = detail or self._duration.detail(duration_s - tick.unanswered_s)
         listing = assemble(
             tick.readings,
             self._quarantined(),
@@ -173,6 +185,7 @@ class SnapshotPublisher:
             bus_addresses=addresses,
             order=self._order,
             unreached=unreached,
+            taken=taken,
         )
         readings = with_partitions(
             listing.readings,
@@ -184,7 +197,6 @@ class SnapshotPublisher:
         self._partitions = partitions_of(readings)
         self._known = remember(readings)
         self._order = listing.order if count is not None else _merged_order(self._order, listing.order)
-        duration_s = self._clock.monotonic() - tick.started_monotonic_s
         sample = Sample(tick.started_at, tick.started_monotonic_s, duration_s, readings)
         self._tracker.update(state, detail, sample)
         self._health.update(readings)

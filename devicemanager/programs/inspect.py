@@ -120,8 +120,8 @@ def _parsed(answer: Received) -> PeerSnapshot:
         DocumentError: It is none; the message says what it is.
     """
     said = f"begins with {excerpt(answer.body.decode(errors='replace'), _SAID_LIMIT)!r}"
-    if not answer.content_type.endswith("json"):
-        raise DocumentError(f"the answer is no snapshot, but {excerpt(answer.content_type)} that {said}")
+    if not answer.body.lstrip().startswith(b"{"):
+        raise DocumentError(f"the answer is no snapshot: it {said}")
     try:
         return snapshot.parse(answer.body)
     except DocumentError as error:

@@ -233,6 +233,7 @@ def inventory_text(
         )
         for device in devices
     ]
+    listed = [(name, card) for name, found in inventory.items() for card in _cards(found)]
     cards = [
         (
             name,
@@ -243,9 +244,9 @@ def inventory_text(
             health_text(card.unhealthy, card.unhealthy_reason),
             card.id,
         )
-        for name, found in inventory.items()
-        for card in _cards(found)
+        for name, card in listed
     ]
+    notes = [f"{name} {card.index}: {key}: {note}" for name, card in listed for key, note in card.notes.items()]
     without = [
         f"{name}: no collector is built yet"
         if found is None
@@ -258,6 +259,7 @@ def inventory_text(
         [
             *([columns(_BUS_COLUMNS, bus, width, shorten=["NOTE"])] if bus else nothing),
             *([columns(_INVENTORY_COLUMNS, cards, width, drop=["ID"], shorten=_PROSE)] if cards else []),
+            *(["\n".join(notes)] if notes else []),
             *without,
         ]
     )

@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -23,6 +24,7 @@ from devicemanager.rules import retries
 from devicemanager.serving import descriptors
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
+from devicemanager.serving.memory import collect_garbage_rarely
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
 from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.process import api_server_environment
@@ -34,6 +36,7 @@ from devicemanager.worker.apiserver.authentication import Authenticator, TokenRe
 from devicemanager.worker.apiserver.authorization import AccessReviews, Authorizer, ReviewFailedError
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.front_proxy import FrontProxy
+from devicemanager.worker.apiserver.health_metrics import CertificateMetrics, SourceMetrics
 from devicemanager.worker.apiserver.in_flight import InFlightLimiter
 from devicemanager.worker.apiserver.limits import DESCRIPTORS_RESERVED, LIMITS
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
@@ -80,6 +83,7 @@ async def run(settings: WorkerSettings) -> int:
         SettingsError: What the person running us must change.
     """
     log = structlog.get_logger().bind()
+    collect_garbage_rarely()
     server = running(settings, SystemClock(), log)
     return await run_until_signal(server, delay_s=settings.shutdown_delay, log=log)
 
@@ -104,7 +108,12 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
     async with AsyncExitStack() as stack:
         side = await stack.enter_async_context(connect(_credentials(settings), options, clock=clock))
         registered = await _registered(settings, side, _FIRST_LOOK_S)
-        components, front_proxy = await _components(settings, side, identity, clock, stack)
+        serving_ca = _serving_ca(settings, clock, log)
+        clients = {"device-managers": peers, "kubelets": kubelets, "serving": serving_ca}
+        certificates = CertificateMetrics(
+            lambda: None if peers is None else peers.not_after, lambda: _cas_not_after(identity, clients)
+        )
+        components, front_proxy = await _components(settings, side, identity, certificates, clock, stack)
         shutdown = Shutdown()
         ready = [
             PING,
@@ -130,6 +139,8 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             followers["device managers' certificates"] = peers.follow
         if kubelets is not None:
             followers["kubelets' certificates"] = kubelets.follow
+        if serving_ca is not None:
+            followers["serving CA"] = serving_ca.follow
         startup: list[Part] = [lambda: _reach_reviews(components.authorizer)]
         if not registered:
             startup.append(lambda: _register_later(settings, side))
@@ -141,7 +152,12 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
 
 
 async def _components(
-    settings: WorkerSettings, side: Client, identity: ServerIdentity, clock: Clock, stack: AsyncExitStack
+    settings: WorkerSettings,
+    side: Client,
+    identity: ServerIdentity,
+    certificates: CertificateMetrics,
+    clock: Clock,
+    stack: AsyncExitStack,
 ) -> tuple[Components, FrontProxy]:
     limiter = InFlightLimiter(settings.max_reads)
     resources = [workload.resource for workload in WORKLOADS]
@@ -154,7 +170,7 @@ async def _components(
             "metrics.k8s.io": side.sources.metrics.statistics,
             "device-manager": side.sources.snapshots.statistics,
         },
-        ProcessMetrics(logs.lines_dropped),
+        [ProcessMetrics(logs.lines_dropped), SourceMetrics(side.sources.health), certificates],
     )
     front_proxy = FrontProxy(side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())))
     tokens: TokenReviews = await stack.enter_async_context(ReviewCache(clock))
@@ -226,6 +242,22 @@ def _kubelet_identity(settings: WorkerSettings, clock: Clock, log: FilteringBoun
     return ClientIdentity(authority, clock=clock, log=log)
 
 
+def _serving_ca(settings: WorkerSettings, clock: Clock, log: FilteringBoundLogger) -> ClientIdentity | None:
+    """The authority beside the serving certificate, where whoever made that left it: only to say when it ends."""
+    ca = None if settings.cert_dir is None else settings.cert_dir / "ca.crt"
+    return None if ca is None or not ca.is_file() else ClientIdentity(ca, clock=clock, log=log)
+
+
+def _cas_not_after(
+    identity: ServerIdentity, clients: Mapping[str, ClientIdentity | None]
+) -> Mapping[str, datetime | None]:
+    """Use -> when the first of its authorities ends; None for those of the system, or none."""
+    cas = {"front-proxy": identity.client_cas} | {
+        use: None if client is None else client.cas for use, client in clients.items()
+    }
+    return {use: None if authorities is None else authorities.not_after for use, authorities in cas.items()}
+
+
 def _kubelet_access(settings: WorkerSettings, identity: ClientIdentity) -> KubeletAccess:
     return KubeletAccess(
         tls=lambda: identity.context,
@@ -244,7 +276,9 @@ async def _registered(settings: WorkerSettings, side: Client, deadline_s: float)
         return True
     try:
         async with within(deadline_s):
-            await check_registration(side.cluster, settings.api_group, settings.service, settings.api_service_owner)
+            await check_registration(
+                side.cluster.get, settings.api_group, settings.service, settings.api_service_owner
+            )
     except (FetchError, DocumentError) as error:
         structlog.get_logger().warning("api_service_unknown", error=str(error))
         return False

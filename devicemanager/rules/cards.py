@@ -13,7 +13,7 @@ from devicemanager.model.allocation import UNITS_PER_CARD, AllocatedCard, Alloca
 from devicemanager.model.figures import BY_NAME, FIGURES, DeviceFigure, Figure, Figures, Scope
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import AcceleratorUsage, PeerSnapshot, SliceDevice, SliceUsage, SnapshotCard
-from devicemanager.rules import device_ids
+from devicemanager.rules import device_ids, plausibility
 from devicemanager.rules.units import percent_used
 
 
@@ -167,24 +167,34 @@ def _share(
     if grant.mode is Mode.PARTITIONED:
         if partition is None:
             return dict.fromkeys(_SHARES, Reason.PARTITIONED)
-        return _of_share(partition.memory_total_mib, partition.memory_used_mib, partition.utilization_percent)
+        return _of_share(partition.memory_total_mib, partition.memory_used_mib, partition.utilization_percent, card)
     if card is None:
         return {}
     if grant.mode is Mode.UNKNOWN:
         return dict.fromkeys(_SHARES, Reason.VERSION_SKEW)
     if grant.mode is Mode.SLICED:
-        return _of_share(card.figures.number("memory_total"), *view.slices(grant))
+        return _of_share(card.figures.number("memory_total"), *view.slices(grant), card)
     return {}
 
 
-def _of_share(total: Figure, used: Figure, utilization: Figure) -> Mapping[str, DeviceFigure]:
-    """A share's figures, with the percentage of the two published numbers; others are not measured of shares."""
-    return dict.fromkeys(_SHARES, Reason.UNSUPPORTED) | {
-        "memory_total": total,
-        "memory_used": used,
-        "memory_utilization": percent_used(used, total),
-        "compute_utilization": utilization,
-    }
+def _of_share(
+    total: Figure, used: Figure, utilization: Figure, card: SnapshotCard | None
+) -> Mapping[str, DeviceFigure]:
+    """A share's figures, as far as its card can hold them; others are not measured of shares.
+
+    The percentage is of the two published numbers.
+    """
+    own = plausibility.published(
+        dict.fromkeys(_SHARES, Reason.UNSUPPORTED)
+        | {
+            "memory_total": total,
+            "memory_used": used,
+            "memory_utilization": percent_used(used, total),
+            "compute_utilization": utilization,
+        }
+    )
+    figures = own if card is None else plausibility.on_card(own, card.figures)
+    return {name: figures[name] for name in _SHARES}
 
 
 @dataclass(frozen=True, slots=True)

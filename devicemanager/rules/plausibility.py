@@ -76,10 +76,38 @@ def published(raw: Mapping[str, object]) -> Figures:
     A number computed from other figures is ``invalid_data`` where one of them is.
     """
     found = _checked(raw, _PUBLISHED, Reason.NOT_REPORTED, truncated=1)
-    for place, part, whole in _SHARES:
-        if isinstance(found[place], int) and Reason.INVALID_DATA in (found[part], found[whole]):
-            found[place] = Reason.INVALID_DATA
+    _doubt_shares(found)
     return Figures.in_order(found)
+
+
+def on_card(part: Figures, card: Figures) -> Figures:
+    """The figures of a partition or share, as far as its card can hold them.
+
+    Capacity and use above the card's own capacity are ``invalid_data``, and what is computed from them. Nothing
+    changes where the card's capacity is not known.
+
+    Args:
+        part: Its figures, each plausible by itself.
+        card: Of the card, in the same units.
+    """
+    found = list(part.values)
+    for used, total in _PARTS:
+        most = card.values[total]
+        if _exceeds(found[total], most):
+            found[total], found[used] = Reason.INVALID_DATA, _doubted(found[used])
+        elif _exceeds(found[used], most):
+            found[used] = Reason.INVALID_DATA
+    _doubt_shares(found)
+    return Figures.in_order(found)
+
+
+def number(raw: object, highest: int) -> Figure:
+    """A number that is no figure, such as a count of errors: 0 to ``highest``, else ``invalid_data``."""
+    if isinstance(raw, Reason):
+        return raw
+    if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw <= highest and raw not in SENTINELS:
+        return raw
+    return Reason.INVALID_DATA
 
 
 def _checked(
@@ -112,6 +140,13 @@ def _number(figure: DeviceFigure) -> Figure:
 
 def _exceeds(figure: DeviceFigure, limit: DeviceFigure) -> bool:
     return isinstance(figure, int) and isinstance(limit, int) and figure > limit
+
+
+def _doubt_shares(found: list[DeviceFigure]) -> None:
+    """What is computed from a figure that is not plausible is not plausible."""
+    for place, part, whole in _SHARES:
+        if isinstance(found[place], int) and Reason.INVALID_DATA in (found[part], found[whole]):
+            found[place] = Reason.INVALID_DATA
 
 
 def _doubted(figure: DeviceFigure) -> DeviceFigure:

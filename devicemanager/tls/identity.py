@@ -219,10 +219,14 @@ class ClientIdentity(_ReloadingIdentity):
         shown = self._shown()
         return None if shown is None else shown.not_after
 
+    @property
+    def cas(self) -> TrustedCAs | None:
+        """Whose certificates a server may show; None for those of the system."""
+        return self._cas if self._cas_file is None else current(self._cas_file)
+
     @override
     def _renew(self) -> None:
-        cas = self._cas if self._cas_file is None else current(self._cas_file)
-        self.context = client_context(cas, self._shown(), verify=self._verify)
+        self.context = client_context(self.cas, self._shown(), verify=self._verify)
 
     @override
     def _shown(self) -> Pair | None:

@@ -4,6 +4,7 @@ Everything here is made once and never changed; :mod:`devicemanager.tls.identity
 from bytes already read, so that what was compared is what is served.
 """
 
+import contextlib
 import os
 import re
 import ssl
@@ -113,6 +114,15 @@ class TrustedCAs:
         except ssl.SSLError as error:
             raise ValueError(reason_of(error)) from error
         return cls(pem, frozenset(_certificates(bundle)))
+
+    @property
+    def not_after(self) -> datetime | None:
+        """When the first of them ends, aware UTC; None where none says so in a way that is understood here."""
+        ends = []
+        for member in self.members:
+            with contextlib.suppress(ValueError):
+                ends.append(not_after(member))
+        return min(ends, default=None)
 
 
 def server_context(pair: Pair, client_cas: TrustedCAs | None) -> ssl.SSLContext:

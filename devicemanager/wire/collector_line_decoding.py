@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.figures import BY_NAME
 from devicemanager.rules import plausibility
 from devicemanager.rules.plausibility import CARDS_LIMIT
 from devicemanager.wire.collector_lines import (
@@ -81,8 +82,17 @@ def _read_line(body: Mapping[str, object]) -> Read:
         plausibility.reading({name: _raw(body, key) for name, key in LINE_KEYS}),
         _unhealthy_reason(body.get("unhealthy")),
         {excerpt(check): _reason(word) for check, word in unread.items() if excerpt(check)},
+        _notes(body.get("notes")),
     )
     return Read(reading, _partitions(body))
+
+
+def _notes(listed: object) -> Mapping[str, str]:
+    """Those of known figures that are text; the rest is no loss."""
+    if not isinstance(listed, dict):
+        return {}
+    words = {name: _one_line(listed.get(name)) for name in BY_NAME if name in listed}
+    return {name: note for name, note in words.items() if note is not None}
 
 
 def _begin_line(body: Mapping[str, object]) -> Begin:
@@ -92,8 +102,8 @@ def _begin_line(body: Mapping[str, object]) -> Begin:
 def _hello_line(body: Mapping[str, object]) -> Hello:
     if body.get("v") != VERSION:
         raise DocumentError(f"line: hello: version {excerpt(str(body.get('v')))}, not {VERSION}")
-    library, fault = _one_line(body.get("libraryName")), _one_line(body.get("libraryFault"))
-    return Hello(excerpt(_text(body, "manufacturer")), library, fault)
+    said = (_one_line(body.get(key)) for key in ("libraryName", "libraryFault", "countCall"))
+    return Hello(excerpt(_text(body, "manufacturer")), *said)
 
 
 def _failed_line(body: Mapping[str, object]) -> Failed:

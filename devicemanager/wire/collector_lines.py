@@ -31,11 +31,13 @@ class Hello:
         manufacturer: For which the process speaks.
         library: Which file or package it found; None where it does not say.
         library_fault: What is unusual about that; None where nothing is.
+        count_call: The library's call that counts the devices; None where it does not say.
     """
 
     manufacturer: str
     library: str | None = None
     library_fault: str | None = None
+    count_call: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,8 @@ def encode(line: Line) -> bytes:
 
 def _document(line: Hello | Begin | End | Failed) -> dict[str, object]:
     match line:
-        case Hello(manufacturer, library, fault):
-            said = {"libraryName": library, "libraryFault": fault}
+        case Hello(manufacturer, library, fault, count_call):
+            said = {"libraryName": library, "libraryFault": fault, "countCall": count_call}
             more = {key: value for key, value in said.items() if value is not None}
             return {"hello": {"v": VERSION, "manufacturer": manufacturer, **more}}
         case Begin(monotonic_s, wall):
@@ -144,6 +146,8 @@ def _read(line: Read) -> str:
         f'"unhealthy":{"null" if reading.unhealthy_reason is None else _encode(reading.unhealthy_reason)}'
     )
     members.append(f'"unread":{_encode(dict(reading.unread_checks)) if reading.unread_checks else "{}"}')
+    if reading.notes:
+        members.append(f'"notes":{_encode(dict(reading.notes))}')
     if partitions is not None:
         members.append(f'"partitions":[{",".join(f"{{{_identity(card)}}}" for card in partitions)}]')
     return ",".join(members)

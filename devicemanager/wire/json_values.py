@@ -5,6 +5,7 @@ written (:class:`NumberText`), so that it is neither lost nor rounded through a 
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -16,6 +17,9 @@ UNREADABLE: Final = -1
 
 _INTEGER_DIGITS: Final = 20
 """A longer integer is beyond 2^64; it stays text, because making a number of it costs quadratic time."""
+
+
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
 class NumberText(str):
@@ -50,6 +54,98 @@ def load_object(body: bytes | str, kind: str, bounds: Bounds = API_OBJECT) -> Ma
     if not isinstance(value, dict):
         raise DocumentError(f"{kind} is not an object")
     return value
+
+
+def members(body: bytes, kind: str, array: str, bounds: Bounds) -> Iterator[tuple[str, object]]:
+    """The members of the JSON object in ``body``, one by one, and the array of one of them element by element.
+
+    So a large document is never held as a tree of values: freeing one takes a tenth of a second, in which no other
+    thread runs.
+
+    Args:
+        body: JSON, in an encoding of Unicode.
+        kind: Names the document in errors.
+        array: The member whose elements are given, each under its name. It may come once.
+        bounds: What the body may hold.
+
+    Raises:
+        DocumentError: Not JSON, no object, or nested beyond reason. What was given then counts no more.
+        ExcessError: It may hold more than ``bounds`` allow; nothing was given then.
+    """
+    bounds.check(body, kind)
+    try:
+        cursor = _Cursor(body.decode(json.detect_encoding(body), "surrogatepass"))
+        if not cursor.takes("{"):
+            raise DocumentError(f"{kind} is not an object")
+        given = False
+        for key in cursor.each_key():
+            if key != array:
+                yield key, cursor.value()
+                continue
+            if given:
+                raise DocumentError(f"{kind} has {array} twice")
+            given = True
+            if cursor.takes("["):
+                for element in cursor.each_element():
+                    yield array, element
+            else:
+                cursor.value()
+        cursor.end()
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"{kind} is not JSON: {excerpt(str(error))}") from error
+
+
+class _Cursor:
+    """A place in a JSON text. Every method raises ValueError where the text is none there."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._decoder = json.JSONDecoder(parse_int=_integer, parse_float=NumberText, parse_constant=NumberText)
+
+    def takes(self, character: str) -> bool:
+        """Whether this character comes next; it is passed then."""
+        space = _SPACE.match(self._text, self._at)
+        self._at = self._at if space is None else space.end()
+        found = self._text.startswith(character, self._at)
+        self._at += len(character) if found else 0
+        return found
+
+    def value(self) -> object:
+        """The value that comes next."""
+        self.takes("")
+        value, self._at = self._decoder.raw_decode(self._text, self._at)
+        return value
+
+    def each_key(self) -> Iterator[str]:
+        """Each key of the object that has begun; its value is to be taken before the next."""
+        more = not self.takes("}")
+        while more:
+            key = self.value()
+            if not isinstance(key, str) or not self.takes(":"):
+                raise ValueError(f"no key of an object at character {self._at}")
+            yield key
+            more = self._goes_on("}")
+
+    def each_element(self) -> Iterator[object]:
+        """Each element of the array that has begun."""
+        more = not self.takes("]")
+        while more:
+            yield self.value()
+            more = self._goes_on("]")
+
+    def end(self) -> None:
+        """Passes the end of the text."""
+        self.takes("")
+        if self._at < len(self._text):
+            raise ValueError(f"more text at character {self._at}")
+
+    def _goes_on(self, closing: str) -> bool:
+        if self.takes(","):
+            return True
+        if not self.takes(closing):
+            raise ValueError(f"neither a comma nor {closing} at character {self._at}")
+        return False
 
 
 def member(value: object, *path: str) -> object:

@@ -15,7 +15,7 @@ from devicemanager.errors import ExcessError
 from devicemanager.model.pod_stats import ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
 from devicemanager.rules import kubelet
 from devicemanager.wire import bounds, timestamps
-from devicemanager.wire.json_values import UNREADABLE, integer, items, load_object, member, text
+from devicemanager.wire.json_values import UNREADABLE, integer, items, member, members, text
 
 
 class _PodRef(msgspec.Struct, gc=False):
@@ -164,9 +164,14 @@ def decode_lenient(body: bytes) -> Summary:
         DocumentError: Not JSON, or not an object.
         ExcessError: It holds more than the pods of any node.
     """
-    document = load_object(body, _KIND, bounds.SUMMARY)
-    _check_pods(len(list(items(member(document, "pods")))))
-    return Summary(_lenient(document))
+    document = _Document(pods=[])
+    for key, value in members(body, _KIND, "pods", bounds.SUMMARY):
+        if key == "node":
+            document.node = _node(value)
+        elif key == "pods" and document.pods is not None:
+            document.pods.append(_pod(value))
+            _check_pods(len(document.pods))
+    return Summary(document)
 
 
 def _check_pods(count: int) -> None:
@@ -231,16 +236,8 @@ def _disk_stats(block: _Disk | None) -> DiskStats | None:
     return None if block is None else DiskStats(timestamps.parse(block.time), block.used_bytes)
 
 
-def _lenient(document: object) -> _Document:
-    """The same document from untyped JSON, each field on its own."""
-    return _Document(
-        node=_Node(
-            text(member(document, "node", "nodeName")),
-            _cpu(member(document, "node", "cpu")),
-            _node_memory(member(document, "node", "memory")),
-        ),
-        pods=[_pod(entry) for entry in items(member(document, "pods"))],
-    )
+def _node(entry: object) -> _Node:
+    return _Node(text(member(entry, "nodeName")), _cpu(member(entry, "cpu")))
 
 
 def _pod(entry: object) -> _Pod:

@@ -108,6 +108,13 @@ def _line(raw: object) -> str | None:
     return excerpt(raw) or None if isinstance(raw, str) else None
 
 
+def _lines(raw: object) -> dict[str, str]:
+    if not isinstance(raw, dict):
+        return {}
+    named = islice(raw.items(), _REASONS_LIMIT)
+    return {excerpt(key): line for key, value in named if (line := _line(value)) is not None}
+
+
 FigureField = Annotated[Figure, PlainValidator(_figure)]
 """An integer of 0..2^63-1. Null or missing is ``not_reported``, all else ``invalid_data``."""
 
@@ -122,6 +129,9 @@ ReasonsField = Annotated[dict[str, Reason], PlainValidator(_reasons)]
 
 LineField = Annotated[str | None, PlainValidator(_line)]
 """One line for a person, printable and short; None for what is not text."""
+
+LinesField = Annotated[dict[str, str], PlainValidator(_lines)]
+"""Key -> one line for a person; empty for anything else than an object."""
 
 TimeField = Annotated[datetime | None, PlainValidator(_time)]
 """RFC 3339, as UTC, of any year; None for the zero time of Go programs (year 1). All else is invalid."""

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, PlainValidator, ValidationError
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 from pydantic_core import from_json
 
 from devicemanager.errors import DocumentError, ExcessError, excerpt
 from devicemanager.model.accelerator import CollectorState, CollectorStatus, Reading, Reason, Snapshot
-from devicemanager.model.figures import FIGURES, FigureSpec, Scope
+from devicemanager.model.figures import BY_NAME, FIGURES, FigureSpec, Scope
 from devicemanager.model.usage import PeerSnapshot, SliceUsage, SnapshotCard
 from devicemanager.rules import cards as card_rules
 from devicemanager.rules import freshness, units
@@ -28,6 +28,7 @@ from devicemanager.wire.lenient import (
     FlagField,
     KeyField,
     LineField,
+    LinesField,
     TimeField,
     item_or_none,
     items_or_none,
@@ -87,6 +88,8 @@ def _encode_card(reading: Reading) -> dict[str, object]:
         document["unhealthyReason"] = reading.unhealthy_reason
     unread = {check: reason.value for check, reason in reading.unread_checks.items()}
     document["absent"] = unread | absent
+    if reading.notes:
+        document["notes"] = {BY_NAME[name].snapshot_key: note for name, note in reading.notes.items()}
     if reading.partitions:
         document["partitions"] = [_encode_partition(partition) for partition in reading.partitions]
     return document
@@ -181,6 +184,7 @@ class _Card(FiguresDocument):
     pci_bus_id: LineField = None
     unhealthy: FlagField = Reason.NOT_REPORTED
     unhealthy_reason: LineField = None
+    notes: LinesField = Field(default_factory=dict)
     partitions: Annotated[tuple[CardPartition, ...], BeforeValidator(items_or_none(CardPartition))] = ()
 
     def snapshot_card(self) -> SnapshotCard:
@@ -192,6 +196,7 @@ class _Card(FiguresDocument):
             unhealthy=self.unhealthy,
             unhealthy_reason=self.unhealthy_reason,
             pci_bus_id=self.pci_bus_id,
+            notes=self.notes,
         )
 
 

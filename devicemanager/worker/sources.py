@@ -4,15 +4,11 @@ One read of a peer is shared by all who need it. A fault of a peer is logged whe
 not for each read.
 """
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
-
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
@@ -27,26 +23,14 @@ from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
 from devicemanager.worker.single_flight import Pending, SharedReads
 from devicemanager.worker.slices import Slices
+from devicemanager.worker.source_health import SourceHealth
 from devicemanager.worker.workloads.reads import Name
 from devicemanager.worker.workloads.workload import Located
-
-_REMEMBERED_FAULTS: Final = 16_384
-"""Peers known to be at fault; past that the one longest unchanged is forgotten, and may be logged twice."""
-
-_NO_NODE: Final = ""
-"""Of metrics.k8s.io, which is one for all nodes."""
-
-_OF_THE_API: Final = frozenset(
-    {SourceState.FORBIDDEN, SourceState.UNAUTHORIZED, SourceState.UNREACHABLE, SourceState.TIMEOUT}
-)
-"""States of metrics.k8s.io that are not about one pod."""
 
 _KEPT_SUMMARIES: Final = 512
 """Of nodes full of pods each takes 250 KiB, so a list over thousands of nodes must not keep them all."""
 
 T = TypeVar("T")
-
-_log: FilteringBoundLogger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +57,7 @@ class Sources:
         metrics: By the pod's namespace and name.
         snapshots: By node and manufacturer.
         slices: For putting many answers together.
+        health: How the peers answered.
     """
 
     def __init__(
@@ -87,7 +72,7 @@ class Sources:
         self._metrics_server = metrics_server
         self._device_managers = device_managers
         self._clock = clock
-        self._faults = FaultLog()
+        self.health = SourceHealth()
         self._resources = AsyncExitStack()
         self.slices = Slices(clock)
         self.kubelets: SharedReads[str, NodeRead] = SharedReads(
@@ -117,13 +102,7 @@ class Sources:
         return await self._noting(KUBELET, node, self._kubelet_source.read(node), self._fault_of_summary)
 
     async def _read_metrics(self, name: Name) -> MetricsRead:
-        outcome = await attempt(self._metrics_server.read(name))
-        if not isinstance(outcome, FetchError):
-            self._faults.note(METRICS_SERVER, _NO_NODE, None)
-            return outcome
-        if outcome.state in _OF_THE_API:
-            self._faults.note(METRICS_SERVER, _NO_NODE, failure(outcome))
-        raise outcome
+        return await self._noting(METRICS_SERVER, None, self._metrics_server.read(name), lambda _: None)
 
     async def _read_snapshot(self, place: Place) -> SnapshotRead:
         node, manufacturer = place
@@ -131,13 +110,16 @@ class Sources:
         return await self._noting(device_manager(manufacturer), node, read, self._fault_of)
 
     async def _noting(
-        self, source: str, node: str, read: Awaitable[T], fault_of: Callable[[T], SourceFailure | None]
+        self, source: str, node: str | None, read: Awaitable[T], fault_of: Callable[[T], SourceFailure | None]
     ) -> T:
         outcome = await attempt(read)
         if isinstance(outcome, FetchError):
-            self._faults.note(source, node, failure(outcome))
+            if (source, outcome.state) != (METRICS_SERVER, SourceState.NOT_SERVED):  # a cluster may have none
+                # That it has not measured one pod yet says nothing of a source.
+                well = outcome.state is SourceState.NOT_YET
+                self.health.note(source, node, None if well else failure(outcome))
             raise outcome
-        self._faults.note(source, node, fault_of(outcome))
+        self.health.note(source, node, fault_of(outcome))
         return outcome
 
     def _fault_of_summary(self, read: NodeRead) -> SourceFailure | None:
@@ -152,26 +134,6 @@ class Sources:
         if freshness.is_stale(read.reading(self._clock).age_s, found.period_s):
             return SourceFailure(SourceState.STALE, "its snapshot is too old to be shown")
         return None
-
-
-class FaultLog:
-    """Logs the beginning, each change and the end of a peer's fault."""
-
-    def __init__(self) -> None:
-        self._states: OrderedDict[tuple[str, str], str] = OrderedDict()
-
-    def note(self, source: str, node: str, fault: SourceFailure | None) -> None:
-        """Record how one peer answered; None for no fault."""
-        peer = (source, node)
-        if fault is None:
-            if self._states.pop(peer, None) is not None:
-                _log.info("source_recovered", source=source, node=node)
-        elif self._states.get(peer) != fault.state:
-            self._states[peer] = fault.state
-            self._states.move_to_end(peer)
-            if len(self._states) > _REMEMBERED_FAULTS:
-                self._states.popitem(last=False)
-            _log.warning("source_failed", source=source, node=node, state=fault.state, error=fault.message)
 
 
 def assemble(

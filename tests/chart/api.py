@@ -84,12 +84,14 @@ class HeldObjects:
     Attributes:
         objects: URL path -> object.
         deleted: URL paths of deleted objects, in order.
+        moments: What it held after each write.
         url: Where it listens.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.deleted: list[str] = []
+        self.moments: list[Mapping[str, Object]] = []
         self.url = ""
 
     def keep(self, document: Mapping[str, Any], *, release: tuple[str, str] | None = None) -> None:
@@ -134,6 +136,11 @@ class HeldObjects:
 
     def write(self, method: str, path: str, body: bytes) -> tuple[int, Object]:
         """Create, replace, merge or delete; the status and the object."""
+        answer = self._write(method, path, body)
+        self.moments.append(dict(self.objects))
+        return answer
+
+    def _write(self, method: str, path: str, body: bytes) -> tuple[int, Object]:
         if method == "DELETE":
             if path not in self.objects:
                 return 404, {}

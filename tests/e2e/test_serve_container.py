@@ -3,12 +3,14 @@
 Files stand in for what the container sees of the kernel and of its device files.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.device_manager import DEADLINE_S, DeviceManager, Serve
+from tests.standins import binding
 from tests.standins.nvml import NvmlStandin, Scenario
 
 IMPATIENT = """
@@ -109,3 +111,18 @@ def test_a_container_that_had_a_sample_has_what_it_needs(serve: Serve, files: Pa
     nvml.play(Scenario.healthy(1).call("*", code=12))
 
     manager.until(lambda seen: seen["collector"]["consecutiveFailures"] >= 3)
+
+
+def test_a_python_module_that_is_missing_is_no_reason_for_a_new_container(serve: Serve, files: Path) -> None:
+    """Every container of the image lacks it."""
+    (files / "dev/nvidiactl").touch()
+    (files / "sys/module/nvidia").mkdir()
+    foreign = binding.something_else(files / "modules")
+    path = os.pathsep.join([str(foreign), os.environ.get("PYTHONPATH", str(Path.cwd()))])
+
+    manager = in_container(serve, files, {"LD_LIBRARY_PATH": "", "PYTHONPATH": path})
+
+    # The pauses between the attempts, 1 s and 2 s, are longer than the half second.
+    seen = manager.until(lambda seen: seen["collector"]["consecutiveFailures"] >= 3)
+    assert seen["collector"]["state"] == "failed"
+    assert "the Python module pynvml is not that of nvidia-ml-py" in seen["collector"]["detail"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import ssl
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
@@ -229,6 +231,29 @@ async def test_without_the_front_proxys_ca_it_is_unready_says_why_and_serves_dis
         stand_in_cluster.publish_front_proxy([stand_in_cluster.front_proxy])
         await worker.logged("front_proxy_trust_changed")
         await worker.ready()
+
+
+async def test_its_metrics_tell_how_sources_answer_and_when_authorities_end(
+    stand_in_cluster: StandInCluster, tmp_path: Path
+) -> None:
+    furnish(stand_in_cluster, GROUPS[0])
+    stand_in_cluster.grant(Rule("viewer", ("get",), paths=("/metrics",)))
+    (tmp_path / "ca.crt").write_bytes(Authority.create("serving CA").pem.certificate)
+    async with started(stand_in_cluster, tmp_path) as worker:
+        worker.port = (await worker.logged("server_listening"))["port"]
+        await worker.ready()
+        with stand_in_cluster.faults.on("kubelet/node-a", Fault(Trouble.ERROR, status=403)):
+            assert (await worker.ask(path(GROUPS[0]), "viewer")).status == 200
+
+        text = (await worker.ask("/metrics", "viewer")).body.decode()
+
+    assert 'devicemanager_worker_source_up{source="kubelet"} 0.0' in text
+    assert 'devicemanager_worker_source_up{source="metrics.k8s.io"} 1.0' in text
+    assert 'devicemanager_worker_source_peers_failing{source="kubelet",state="forbidden"} 1.0' in text
+    uses = re.findall(r'devicemanager_worker_ca_not_after_timestamp_seconds{use="([a-z-]+)"} ([0-9.e+]+)', text)
+    assert [use for use, _ in uses] == ["front-proxy", "serving"]
+    assert all(float(ends) > SystemClock().now().timestamp() for _, ends in uses)
+    assert "process_resident_memory_bytes" in text
 
 
 async def test_settings_that_cannot_be_used_are_refused_together(

@@ -193,6 +193,17 @@ async def test_cards_that_never_answer_do_not_add_up_their_first_touches(supervi
 
 
 @pytest.mark.asyncio
+async def test_many_cards_that_hang_at_once_get_less_and_less_time(supervise: Supervise) -> None:
+    """F12: the figures of the others wait for them for a bounded time. Probed alone, each has its whole time."""
+    async with supervise("HangNamed", control="0 1 2 3", card_deadline_s=1.0) as run:
+        (first,) = await run.samples(1)
+        assert answering(first) == [4, 5, 6, 7]
+        faults = [card(first, index).unhealthy_reason for index in range(4)]
+        long, short = "the card did not answer within 1 s", "the card did not answer within 0.5 s"
+        assert faults == [long, long, short, short]
+
+
+@pytest.mark.asyncio
 async def test_cards_that_are_slow_once_in_a_process_are_all_read(supervise: Supervise) -> None:
     """F11: the time of those that do answer is not limited in sum."""
     async with supervise("SlowFirst", control="0.4", card_deadline_s=0.2, first_touch_s=5.0) as run:

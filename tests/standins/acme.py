@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from collectors.base import LibraryCollector
 from collectors.codes import ErrorCodes, Fault
-from collectors.device import CallNames, Device, Health
+from collectors.device import Device
+from collectors.vendor_library import CallNames, Health
 from devicemanager.model.accelerator import CollectorState, Reason
 
 OK: Final = 0

@@ -50,7 +50,7 @@ securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true,
 {{- include "devicemanager.fill" (list .Values (include "devicemanager.required" . | fromYaml)) -}}
 {{- range $key, $default := include "devicemanager.hardening" . | fromYaml -}}
 {{- range list $.Values.deviceManager $.Values.worker -}}
-{{- if kindIs "invalid" (get . $key) -}}
+{{- if kindIs "invalid" (index . $key) -}}
 {{- $_ := set . $key $default -}}
 {{- end -}}
 {{- end -}}

@@ -31,7 +31,7 @@ class WorkerMetrics:
         in_flight: Reads under way at this moment.
         resources: Of every kind of workload.
         shared_reads: Counts of each kind of shared read, by its name.
-        process: Metrics of this process.
+        more: Further metrics, such as those of this process.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class WorkerMetrics:
         in_flight: Callable[[], int],
         resources: Iterable[Resource],
         shared_reads: Callable[[], Mapping[str, Statistics]] = dict,
-        process: Collector | None = None,
+        more: Iterable[Collector] = (),
     ) -> None:
         self._registry = CollectorRegistry()
         self._resources = {
@@ -72,8 +72,8 @@ class WorkerMetrics:
             1
         )
         self._registry.register(_SharedReads(shared_reads))
-        if process is not None:
-            self._registry.register(process)
+        for collector in more:
+            self._registry.register(collector)
 
     def observe_request(self, attributes: Attributes, code: int, duration_s: float) -> None:
         """Count one answered request."""

@@ -7,8 +7,8 @@ its own, and the worker looks for that label.
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 from devicemanager.errors import DocumentError, FetchError, SettingsError
 from devicemanager.worker.workloads.workload import API_VERSION
@@ -19,18 +19,14 @@ _AUTOMANAGED: Final = "kube-aggregator.kubernetes.io/automanaged"
 _NOT_FOUND: Final = 404
 
 
-class Getter(Protocol):
-    """What the check needs of the API client."""
-
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """One object. Raises FetchError."""
-        ...
-
-
-async def check_registration(api: Getter, api_group: str, own: str, owner: str | None = None) -> None:
+async def check_registration(
+    get: Callable[[str], Awaitable[bytes]], api_group: str, own: str, owner: str | None = None
+) -> None:
     """Refuse to serve what is registered to another backend.
 
     Args:
+        get: Reads one object of the API server by its path.
+        api_group: The group that is to be served.
         own: Our Service, ``namespace/name``, which it must point at.
         owner: The value of its owner label; None where nobody labels it, and the address must do.
 
@@ -40,7 +36,7 @@ async def check_registration(api: Getter, api_group: str, own: str, owner: str |
         DocumentError: Its answer is no APIService.
     """
     try:
-        body = await api.get(f"{API_SERVICES}/{API_VERSION}.{api_group}")
+        body = await get(f"{API_SERVICES}/{API_VERSION}.{api_group}")
     except FetchError as error:
         if error.status == _NOT_FOUND:
             return

@@ -13,6 +13,7 @@ from collectors.base import AMBIGUOUS_STRIKES, LibraryCollector
 from collectors.process import sample
 from devicemanager.errors import CollectorError
 from devicemanager.model.accelerator import CollectorState, DeviceKey
+from devicemanager.rules import plausibility
 from devicemanager.rules.selection import Selection
 from tests.standins import acme
 from tests.standins.acme import BUSY, FAILED, FORBIDDEN, GONE, NO_DRIVER, NO_SUCH_FIGURE, NOBODY_KNOWS, OK, Script
@@ -283,13 +284,39 @@ class TestWithoutFigures:
         assert {one[1]["id"] for one in readings} == {"ACME-1"}
         assert {one[0]["unhealthy"] for one in readings} == {None}
 
-    def test_a_handle_that_leads_nowhere_any_more_is_looked_up_again(self, machine: Machine) -> None:
+    @pytest.mark.parametrize("identity", ["readable", "unreadable"])
+    def test_a_handle_that_leads_nowhere_any_more_is_looked_up_again(self, machine: Machine, identity: str) -> None:
+        """F09: not supported is what libraries say of a stale handle, whether or not it still says whose it is."""
         machine.tick()
         machine.script.fail("*", 1, NO_SUCH_FIGURE)
-        assert machine.tick()[1]["unhealthy"] == "no figure can be read: NO_SUCH_FIGURE (-1)"
+        for name in ("handle", "free", *(("uuid", "name", "address") if identity == "readable" else ())):
+            machine.script.fail(name, 1, OK)
+        for times in (1, 2, 3):
+            first, dead = machine.tick()
+            assert first["unhealthy"] is None
+            assert dead["unhealthy"] == "no figure can be read: NO_SUCH_FIGURE (-1)"
+            assert figures(dead) == absent("transient_driver_error"), "they were supported a sample ago"
+            assert dead["id"] == ("ACME-1" if identity == "readable" else None)
+            assert machine.times("handle", 1) == times, "the tick after the one that failed looks it up"
         machine.script.codes.clear()
-        assert machine.tick()[1]["power"] == 101_000
-        assert machine.times("handle", 1) == 2
+        assert (machine.tick()[1]["power"], machine.times("handle", 1)) == (101_000, 4)
+        assert machine.tick()[1]["unhealthy"] is None
+        assert machine.times("handle", 1) == 4
+
+    def test_another_card_in_its_place_may_have_no_figures_by_its_nature(self, machine: Machine) -> None:
+        machine.tick()
+        machine.script.cards[1] = {"uuid": "ACME-bare", "name": "Acme None", "address": "0000000A:09:00.0"}
+        bare = machine.ticks(2)[1][1]
+        assert (bare["id"], figures(bare), bare["unhealthy"]) == ("ACME-bare", absent("unsupported"), None)
+
+    def test_how_many_cards_gave_figures_is_bounded(
+        self, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(plausibility, "CARDS_LIMIT", 4)
+        for number in range(20):
+            machine.script.cards[1]["uuid"] = f"ACME-{number}"
+            machine.tick()
+            assert len(machine.collector._gave_figures) <= 4
 
 
 class TestDriver:

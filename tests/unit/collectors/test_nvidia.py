@@ -176,6 +176,12 @@ class TestImplausibleNumbers:
             ({"temperature": 3800}, {"temperature": "invalid_data"}),
             ({"power": 4294967295}, {"power": "invalid_data"}),
             ({"power": 0}, {"power": 0}),
+            ({"power": 3_700_000, "limit": 300_000}, {"power": "invalid_data", "powerLimit": 300_000}),
+            ({"power": 3_700_000, "limit": None}, {"power": 3_700_000, "powerLimit": "unsupported"}),
+            ({"power": 120_500, "limit": 0}, {"power": 120_500, "powerLimit": "invalid_data"}),
+            ({"power": 120_500, "limit": 4294967295}, {"power": 120_500, "powerLimit": "invalid_data"}),
+            ({"clocks": 2**64 - 1}, {"clockReductionReasons": "invalid_data"}),
+            ({"clocks": 4294967295}, {"clockReductionReasons": "invalid_data"}),
             ({"gpm": 1, "gpm_sm": "nan"}, {"cores": 10}),
         ],
     )
@@ -189,13 +195,27 @@ class TestImplausibleNumbers:
         nvml.play(Scenario.healthy(1).card(0, **values))
         assert expected.items() <= nvidia("--once").sample().readings[0].items()
 
+    @pytest.mark.parametrize("count", [2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1])
+    @pytest.mark.parametrize("remaps", [0, None])
     def test_an_implausible_error_count_does_not_change_health(
-        self, nvml: NvmlStandin, nvidia: StartNvidia
+        self, nvml: NvmlStandin, nvidia: StartNvidia, count: int, remaps: int | None
     ) -> None:
-        nvml.play(Scenario.healthy(1).card(0, ecc_uncorrected=2**64 - 1))
+        """F03: all ones of any width are no count, also where the count alone would decide."""
+        nvml.play(Scenario.healthy(1).card(0, ecc_uncorrected=count, remapped_pending=remaps))
         reading = nvidia("--once").sample().readings[0]
         assert reading["unhealthy"] is None
         assert reading["unread"] == {"ecc": "invalid_data"}
+
+    @pytest.mark.parametrize("rows", [{"remapped_pending": 2**32 - 1}, {"remapped_failure": 2**31 - 1}])
+    @pytest.mark.parametrize("errors", [0, 5])
+    def test_rows_that_answer_with_all_ones_do_not_change_health(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, rows: dict[str, int], errors: int
+    ) -> None:
+        """Nor does the count then decide in their place: the card does remap rows."""
+        nvml.play(Scenario.healthy(1).card(0, ecc_uncorrected=errors, **rows))
+        reading = nvidia("--once").sample().readings[0]
+        assert reading["unhealthy"] is None
+        assert reading["unread"] == {"remapped_rows": "invalid_data"}
 
 
 class TestMemoryVersions:
@@ -231,6 +251,11 @@ class TestMemoryVersions:
         nvml.play(Scenario.healthy(1))
         child.sample_where(lambda sample: sample.readings[0]["memoryUsed"] == newer)
 
+    def test_the_older_call_is_named(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        nvml.play(Scenario.healthy(1).call("nvmlDeviceGetMemoryInfo_v2", 0, code=3))
+        notes = nvidia("--once").sample().readings[0]["notes"]
+        assert notes == {"memory_used": "with what the driver reserves for itself (older call)"}
+
     def test_the_reason_is_given_where_neither_answers(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         scenario = Scenario.healthy(1).call("nvmlDeviceGetMemoryInfo_v2", 0, code=4)
         nvml.play(scenario.call("nvmlDeviceGetMemoryInfo", 0, code=13))
@@ -256,6 +281,46 @@ class TestTemperature:
     def test_neither(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1).card(0, temperature=None))
         assert nvidia("--once").sample().readings[0]["temperature"] == "unsupported"
+
+
+class TestPower:
+    def test_of_the_instant_where_there_is_no_average(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        """F08: and it says so."""
+        nvml.play(Scenario.healthy(2).card(0, power=None).field(0, 186, 87_000).field(1, 186, 99_000))
+        first, second = nvidia("--once").sample().readings.values()
+        assert (first["power"], first["notes"]) == (87_000, {"power_usage": "of the instant (field 186)"})
+        assert (second["power"], "notes" in second) == (121_500, False), "the average, wherever there is one"
+
+    @pytest.mark.parametrize("code", [4, 10, 21, 999])
+    def test_a_failure_is_not_replaced_by_the_instant(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
+    ) -> None:
+        """They differ in meaning, so they do not alternate; and a query that keeps failing is a fault (F10)."""
+        scenario = Scenario.healthy(1).call("nvmlDeviceGetPowerUsage", 0, code=code).field(0, 186, 87_000)
+        nvml.play(scenario)
+        expected = "permission" if code == 4 else "transient_driver_error"
+        assert nvidia("--once").sample().readings[0]["power"] == expected
+
+    @pytest.mark.parametrize("value", [0, 87_000, 2**32 - 1, 2**64 - 1, 3_700_000])
+    def test_the_instant_is_held_to_the_same_range(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, value: int
+    ) -> None:
+        nvml.play(Scenario.healthy(1).card(0, power=None, limit=300_000).field(0, 186, value))
+        power = nvidia("--once").sample().readings[0]["power"]
+        assert power == (value if value <= 600_000 else "invalid_data")
+
+    def test_neither(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        nvml.play(Scenario.healthy(1).card(0, power=None))
+        reading = nvidia("--once").sample().readings[0]
+        assert (reading["power"], reading["unhealthy"], "notes" in reading) == ("unsupported", None, False)
+
+    def test_an_instant_that_keeps_failing_is_a_fault(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
+        scenario = Scenario.healthy(1).card(0, power=None)
+        nvml.play(scenario.call("nvmlDeviceGetFieldValues", 0, code=10))
+        child = nvidia()
+        said = [child.sample().readings[0]["unhealthy"] for _ in range(UNHEALTHY_FAILURES)]
+        expected = f"instant_power keeps failing: {CODES.named(10)}"
+        assert said == [*[None] * (UNHEALTHY_FAILURES - 1), expected]
 
 
 class TestCompute:
@@ -284,7 +349,21 @@ class TestCompute:
         assert sample.readings[0]["cores"] == 10
         assert child.sample().readings[0]["cores"] == 66
 
-    @pytest.mark.parametrize("junk", ["nan", "inf", "-1.0", "100.5"])
+    @pytest.mark.parametrize(
+        ("computed", "percent"), [("100.0000001", 100), ("99.9999", 99), ("-0.0000001", 0), ("0.4", 0)]
+    )
+    def test_a_percentage_is_computed_in_floating_point(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, computed: str, percent: int
+    ) -> None:
+        """F08."""
+        nvml.play(Scenario.healthy(1).card(0, gpm=1, gpm_sm=computed, gpu=37))
+        child = nvidia(period="0.15")
+        first, second = child.sample().readings[0], child.sample().readings[0]
+        assert (first["cores"], second["cores"]) == (37, percent)
+        assert list(first["notes"]) == ["compute_utilization"], "one sample of two is no answer of GPM"
+        assert "notes" not in second
+
+    @pytest.mark.parametrize("junk", ["nan", "inf", "-inf", "-1.0", "100.5", "1e300"])
     def test_junk_around_a_reset(self, nvml: NvmlStandin, nvidia: StartNvidia, junk: str) -> None:
         nvml.play(Scenario.healthy(1).card(0, gpm=1, gpm_sm=junk))
         child = nvidia(period="0.15")
@@ -329,6 +408,24 @@ class TestCompute:
             "powerLimit": 700_000,
             "clockReductionReasons": [],
         }
+
+    @pytest.mark.parametrize("values", [{"gpu": 0}, {"gpu": 0, "gpm": 1, "gpm_sm": 0.0}])
+    def test_the_parent_of_a_partitioned_card_that_claims_to_be_idle(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, values: dict[str, int | float]
+    ) -> None:
+        """F08: some drivers answer 0 with success."""
+        nvml.play(Scenario.healthy(2).card(0, mig=1, **values).card(1, **values))
+        child = nvidia(period="0.15")
+        for sample in (child.sample(), child.sample()):
+            assert [sample.readings[index]["cores"] for index in range(2)] == ["partitioned", 0]
+            assert [sample.readings[index]["unhealthy"] for index in range(2)] == [None, None]
+
+    @pytest.mark.parametrize("code", [3, 4, 999])
+    def test_a_card_that_does_not_say_whether_it_is_partitioned_is_idle(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
+    ) -> None:
+        nvml.play(Scenario.healthy(1).card(0, gpu=0).call("nvmlDeviceGetMigMode", 0, code=code))
+        assert nvidia("--once").sample().readings[0]["cores"] == 0
 
     def test_a_pending_change_of_mode_has_no_effect_yet(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1).card(0, gpu=None, mig=0, mig_pending=1))
@@ -505,6 +602,30 @@ class TestLostCards:
         assert sample.readings[1]["power"] == 121_500
         assert sample.readings[1]["unhealthy"] is None
 
+    @pytest.mark.parametrize("answering", [(), ("nvmlDeviceGetUUID",), ("nvmlDeviceGetHandleByIndex_v2",)])
+    def test_a_handle_whose_every_call_is_an_invalid_argument(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, answering: tuple[str, ...]
+    ) -> None:
+        """F09: unhealthy, and looked up again at every sample until it answers."""
+        nvml.play(Scenario.healthy(2))
+        child = nvidia()
+        child.sample()
+        scenario = Scenario.healthy(2).call("*", 1, code=2)
+        for function in answering:
+            scenario.call(function, 1, code=0)
+        nvml.play(scenario)
+        sample = child.sample_where(lambda sample: sample.readings[1]["unhealthy"] is not None)
+        for _ in range(3):
+            assert sample.readings[1]["unhealthy"].endswith(": INVALID_ARGUMENT (2)")
+            assert figures(sample, 1) == absent("transient_driver_error")
+            assert sample.readings[0]["unhealthy"] is None
+            sample = child.sample()
+        looked_up = [call for call in nvml.calls() if call == ("nvmlDeviceGetHandleByIndex_v2", "1")]
+        assert len(looked_up) >= 3
+        nvml.play(Scenario.healthy(2))
+        sample = child.sample_where(lambda sample: sample.readings[1]["unhealthy"] is None)
+        assert sample.readings[1]["power"] == 121_500
+
     def test_another_card_behind_a_handle_that_was_kept(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         """F01: nor is anything believed of it that the former one did not support."""
         nvml.play(Scenario.healthy(2).card(0, power=None))
@@ -631,7 +752,7 @@ class TestBindingTraps:
             "PowerUsage",
         )
         clocks = ("CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
-        for name in (*memory_and_sensors, "EnforcedPowerLimit", *clocks):
+        for name in (*memory_and_sensors, "EnforcedPowerLimit", "FieldValues", *clocks):
             monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", refuse)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryErrorCounter", lambda *_: 2)
         monkeypatch.setattr(pynvml, "nvmlGpmQueryDeviceSupport", refuse)

@@ -73,10 +73,12 @@ def test_the_module_that_we_are_written_for_has_no_fault(nvml: NvmlStandin) -> N
     [
         ("answer = 42\n", "is not that of nvidia-ml-py: pynvml of unknown version"),
         ("print 'an old dialect'\n", "cannot be imported: SyntaxError"),
-        ("raise ImportError('half of it is missing')\n", "the Python package nvidia-ml-py is not installed"),
+        ("raise ImportError('half of it is missing')\n", "cannot be imported: ImportError: half of it is missing"),
+        ("import a_part_of_it\n", "cannot be imported: ModuleNotFoundError: No module named 'a_part_of_it'"),
+        ("raise ModuleNotFoundError(name='pynvml')\n", "the Python package nvidia-ml-py is not installed"),
     ],
 )
-def test_a_module_that_only_has_the_name_is_a_missing_library(
+def test_without_its_module_the_collector_fails_and_no_library_is_missing(
     nvml: NvmlStandin, tmp_path: Path, text: str, said: str
 ) -> None:
     """F06: and the message names the file."""
@@ -84,5 +86,5 @@ def test_a_module_that_only_has_the_name_is_a_missing_library(
     folder = binding.something_else(tmp_path / "other", text)
     with CollectorChild(("nvidia",), {**nvml.environment, **first_on_the_path(folder)}) as child:
         state, detail, ended = child.failure()
-    assert (state, ended) == ("library_missing", 71)
+    assert (state, ended) == ("failed", 1)
     assert said in detail

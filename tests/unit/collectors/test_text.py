@@ -28,6 +28,11 @@ def test_a_card_with_all_figures() -> None:
     )
 
 
+def test_a_value_that_is_not_the_usual_one_says_so() -> None:
+    reading = Reading(Card(0, "GPU-1"), Figures(Reason.UNSUPPORTED), notes={"power_usage": "of the instant"})
+    assert describe([reading]).endswith("   healthy\n   power usage: of the instant\n")
+
+
 def test_what_is_absent_says_why() -> None:
     reading = Reading(
         Card(3),

@@ -98,6 +98,16 @@ def test_within_a_sample_a_process_is_not_looked_at_with_every_line(process: Pro
     assert 8 <= sum(said) <= 10
 
 
+def test_a_sample_that_is_short_is_not_looked_into(process: Process) -> None:
+    process.memory = 101 * MIB
+    for _ in range(3):
+        process.clock.advance(15.0)
+        process.monitor.begin_sample()
+        assert process.monitor.within_sample(process.pid) is None
+    process.clock.advance(2 * LOOK_EVERY_S)
+    assert process.monitor.within_sample(process.pid) is not None
+
+
 def test_a_library_that_leaks_for_ever_is_logged_every_ten_minutes(process: Process) -> None:
     process.open = 101
     for _ in range(90):

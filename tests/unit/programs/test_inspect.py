@@ -102,14 +102,7 @@ class Served:
     """An HTTPS server with one answer, and what it was asked."""
 
     def __init__(
-        self,
-        body: object,
-        status: int = 200,
-        age: str | None = "3",
-        *,
-        with_ca: bool = False,
-        leaves: bool = False,
-        content_type: str = "application/json",
+        self, body: object, status: int = 200, age: str | None = "3", *, with_ca: bool = False, leaves: bool = False
     ) -> None:
         self.certificates: list[object] = []
         self.paths: list[str] = []
@@ -122,7 +115,7 @@ class Served:
                 request.transport.abort()
             self.certificates.append(request.transport.get_extra_info("peercert"))
             headers = {} if age is None else {"Age": age}
-            return web.Response(text=text, status=status, content_type=content_type, headers=headers)
+            return web.Response(text=text, status=status, content_type="application/json", headers=headers)
 
         app = web.Application()
         app.router.add_get("/{path:.*}", answer)
@@ -218,11 +211,12 @@ async def test_before_the_first_sample_it_is_1(capsys: pytest.CaptureFixture[str
     ("body", "status", "expected"),
     [
         ('{"message": "a client certificate is required"}', 401, "HTTP 401: "),
-        ("<html>", 200, "snapshot: "),
-        ("[]", 200, "must be an object"),
+        ("<html>", 200, "no snapshot: it begins with '<html>'"),
+        ("[]", 200, "no snapshot: it begins with '[]'"),
+        ('{"groups": []}', 200, "; the answer begins with "),
         ("gone", 302, "redirect"),
     ],
-    ids=["refused", "not-json", "not-a-snapshot", "redirect"],
+    ids=["refused", "not-json", "not-an-object", "not-a-snapshot", "redirect"],
 )
 @on_both_loops
 async def test_what_is_no_snapshot_is_1_and_says_why(
@@ -237,12 +231,12 @@ async def test_what_is_no_snapshot_is_1_and_says_why(
 
 @on_both_loops
 async def test_a_path_that_serves_something_else_is_said_to(capsys: pytest.CaptureFixture[str], ca: str) -> None:
-    server = Served("# HELP devicemanager_build_info What is running.", content_type="text/plain")
+    server = Served("# HELP devicemanager_build_info What is running.")
 
     assert await server.read(ca, path="/metrics") == 1
 
     err = capsys.readouterr().err
-    assert "no snapshot, but text/plain that begins with '# HELP devicemanager_build_info What is running.'" in err
+    assert "no snapshot: it begins with '# HELP devicemanager_build_info What is running.'" in err
     assert err.endswith("; /monitor/snapshot is asked for if the address has no path\n")
 
 

@@ -144,6 +144,15 @@ def test_an_inventory_as_tables() -> None:
     assert text.endswith("amd: no collector is built yet")
 
 
+def test_a_value_that_is_not_the_usual_one_says_so() -> None:
+    (cards,) = SNAPSHOT.cards.values()
+    noted = replace(SNAPSHOT, cards={"nvidia": (replace(cards[0], notes={"powerUsage": "of the instant"}),)})
+
+    text = present.inventory_text((), {"nvidia": noted}, searched=False)
+
+    assert text.split("\n\n")[1:] == [f"nvidia {cards[0].index}: powerUsage: of the instant"]
+
+
 def test_an_inventory_of_nothing() -> None:
     empty = replace(SNAPSHOT, state=CollectorState.DRIVER_NOT_LOADED, detail="code 9", cards={})
 

@@ -214,6 +214,27 @@ class TestSliced:
         (entry,) = read(snapshot(snapshot_card(), slices=shares[:1]), *both)
         assert (entry.figures["memory_used"], entry.figures["compute_utilization"]) == (Reason.UNSUPPORTED,) * 2
 
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [
+            ({"memory_used_mib": 81920}, (81920, 100, 18)),
+            ({"memory_used_mib": 81921}, (Reason.INVALID_DATA, Reason.INVALID_DATA, 18)),
+            ({"utilization_percent": 100}, (8192, 10, 100)),
+            ({"utilization_percent": 101}, (8192, 10, Reason.INVALID_DATA)),
+        ],
+    )
+    def test_a_share_is_never_more_than_its_card(
+        self, changes: dict[str, object], expected: tuple[object, ...]
+    ) -> None:
+        (entry,) = read(snapshot(snapshot_card(), slices=(self.share(**changes),)), given(Mode.SLICED))
+        assert figures(entry) == (81920, *expected, 51, 233, False)
+
+    def test_nor_are_two_containers_shares_together(self) -> None:
+        both = (given(Mode.SLICED, container="a"), given(Mode.SLICED, container="b"))
+        shares = [self.share(container=name, memory_used_mib=50_000, utilization_percent=60) for name in ("a", "b")]
+        (entry,) = read(snapshot(snapshot_card(), slices=tuple(shares)), *both)
+        assert figures(entry) == (81920, *(Reason.INVALID_DATA,) * 3, 51, 233, False)
+
     def test_two_records_of_one_share_both_do_not_count(self) -> None:
         peer = snapshot(snapshot_card(), slices=(self.share(), self.share(memory_used_mib=1)))
         (entry,) = read(peer, given(Mode.SLICED))
@@ -272,6 +293,35 @@ class TestPartitioned:
         assert figures(entry) == (9856, 2464, 25, Reason.UNSUPPORTED, 51, 233, False)
         (entry,) = read(peer, given(Mode.PARTITIONED, PARTITION, partition_id=PARTITION))
         assert figures(entry) == (9856, 2464, 25, Reason.UNSUPPORTED, 51, 233, False)
+
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [
+            ({"memory_total_mib": 81920}, (81920, 2464, 3)),
+            ({"memory_total_mib": 81921}, (Reason.INVALID_DATA,) * 3),
+            (
+                {"memory_total_mib": Reason.UNSUPPORTED, "memory_used_mib": 81921},
+                (Reason.UNSUPPORTED, Reason.INVALID_DATA, Reason.UNSUPPORTED),
+            ),
+            ({"memory_used_mib": 9857}, (9856, Reason.INVALID_DATA, Reason.INVALID_DATA)),
+        ],
+    )
+    @pytest.mark.parametrize("listed", [True, False])
+    def test_a_partition_is_never_larger_than_its_card(
+        self, listed: bool, changes: dict[str, object], expected: tuple[object, ...]
+    ) -> None:
+        partition = self.partition(pod_uid="", container="", **changes)
+        alone = {"nvidia": (partition,)}
+        peer = snapshot(snapshot_card())
+        peer = replace(peer, partitions=alone) if listed else replace(peer, slices=alone)
+        (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
+        assert figures(entry) == (*expected, Reason.UNSUPPORTED, 51, 233, False)
+
+    def test_a_partition_of_a_card_whose_size_is_not_known_is_believed(self) -> None:
+        card = replace(snapshot_card(), figures=devices.published(memory_total=Reason.PERMISSION))
+        peer = snapshot(card, slices=(self.partition(memory_total_mib=100_000),))
+        (entry,) = read(peer, given(Mode.PARTITIONED, partition_id=PARTITION))
+        assert figures(entry)[:2] == (100_000, 2464)
 
     @pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.SHARED, Mode.SLICED])
     def test_it_says_nothing_of_a_card_that_was_given_otherwise(self, mode: Mode) -> None:

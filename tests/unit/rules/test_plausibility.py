@@ -131,6 +131,52 @@ def test_what_another_program_published_is_held_to_the_same_ranges_in_its_units(
     assert plausibility.published({"memory_total": 0})["memory_total"] is INVALID
 
 
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (0, 0),
+        (1 << 33, 1 << 33),
+        (0x7FFF_FFFF, INVALID),
+        (0xFFFF_FFFF, INVALID),
+        ((1 << 33) + 1, INVALID),
+        ((1 << 63) - 1, INVALID),
+        ((1 << 64) - 1, INVALID),
+        (-1, INVALID),
+        (True, INVALID),
+        (1.0, INVALID),
+        ("1", INVALID),
+        (None, INVALID),
+        (Reason.PERMISSION, Reason.PERMISSION),
+    ],
+)
+def test_a_number_that_is_no_figure(raw: object, expected: object) -> None:
+    assert plausibility.number(raw, 1 << 33) == expected
+
+
+@pytest.mark.parametrize(
+    ("total", "used", "capacity", "expected"),
+    [
+        pytest.param(10 * GIB, 5 * GIB, 80 * GIB, (10 * GIB, 5 * GIB, 50), id="plain"),
+        pytest.param(80 * GIB, 80 * GIB, 80 * GIB, (80 * GIB, 80 * GIB, 100), id="the whole card"),
+        pytest.param(81 * GIB, 5 * GIB, 80 * GIB, (INVALID, INVALID, INVALID), id="larger than its card"),
+        pytest.param(81 * GIB, Reason.LOST, 80 * GIB, (INVALID, Reason.LOST, Reason.LOST), id="reasons pass"),
+        pytest.param(
+            Reason.LOST, 81 * GIB, 80 * GIB, (Reason.LOST, INVALID, INVALID), id="uses more than its card has"
+        ),
+        pytest.param(81 * GIB, 0, Reason.PERMISSION, (81 * GIB, 0, 0), id="nobody knows how large the card is"),
+    ],
+)
+def test_what_lies_on_a_card_is_not_larger_than_it(
+    total: object, used: object, capacity: object, expected: tuple[object, ...]
+) -> None:
+    part = plausibility.reading({"memory_total": total, "memory_used": used, "compute_utilization": 7})
+    found = plausibility.on_card(part, plausibility.reading({"memory_total": capacity}))
+    assert (found["memory_total"], found["memory_used"]) == expected[:2]
+    if not isinstance(part["memory_utilization"], Reason):
+        assert found["memory_utilization"] == expected[2]
+    assert found["compute_utilization"] == 7
+
+
 def test_a_share_of_what_is_not_plausible_is_not_plausible() -> None:
     found = plausibility.published({"memory_total": 4, "memory_used": 5, "memory_utilization": 25})
     assert found["memory_utilization"] is INVALID

@@ -1,6 +1,7 @@
 """Memory that was freed goes back, where the C library can be asked to give it."""
 
 import ctypes
+import gc
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,13 @@ def test_without_such_a_call_nothing_happens(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(memory, "_trim", lambda: None)
 
     memory.trim_malloc()
+
+
+def test_cycles_are_looked_for_rarely_and_not_in_what_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
+    monkeypatch.setattr(gc, "set_threshold", lambda *thresholds: calls.append(thresholds))
+
+    memory.collect_garbage_rarely()
+
+    assert calls == ["freeze", (10_000, *gc.get_threshold()[1:])]

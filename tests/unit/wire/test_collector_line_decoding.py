@@ -52,6 +52,23 @@ def test_a_bad_figure_costs_itself_only(changes: dict[str, object], figure: str,
     assert line.reading.card == CARD
 
 
+@pytest.mark.parametrize(
+    ("notes", "expected"),
+    [
+        ({"power_usage": "of the instant"}, {"power_usage": "of the instant"}),
+        ({"power_usage": 5, "temperature": "two\nlines", "colour": "red"}, {"temperature": "two lines"}),
+        ({"power_usage": ""}, {}),
+        ([], {}),
+        ("text", {}),
+        (None, {}),
+    ],
+)
+def test_notes_are_of_known_figures_or_none(notes: object, expected: object) -> None:
+    line = decode(altered(notes=notes))
+    assert isinstance(line, Read)
+    assert (line.reading.notes, line.reading.figures) == (expected, READING.figures)
+
+
 def test_a_figure_left_out_is_not_reported() -> None:
     line = decode(b'{"reading":{"index":0}}')
     assert line == Read(Reading(Card(0), Figures(Reason.NOT_REPORTED)))

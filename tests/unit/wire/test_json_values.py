@@ -2,8 +2,9 @@
 
 import pytest
 
-from devicemanager.errors import DocumentError
+from devicemanager.errors import DocumentError, ExcessError
 from devicemanager.wire import json_values
+from devicemanager.wire.bounds import SUMMARY
 from devicemanager.wire.json_values import UNREADABLE
 
 
@@ -85,3 +86,72 @@ def test_what_is_no_json_is_refused(body: bytes) -> None:
 def test_another_value_than_an_object_is_refused(body: bytes) -> None:
     with pytest.raises(DocumentError, match="pod is not an object"):
         json_values.load_object(body, "pod")
+
+
+def parts(body: bytes) -> tuple[dict[str, object], list[object]]:
+    """The members, and the elements of ``pods``."""
+    others: dict[str, object] = {}
+    pods: list[object] = []
+    for key, value in json_values.members(body, "x", "pods", SUMMARY):
+        if key == "pods":
+            pods.append(value)
+        else:
+            others[key] = value
+    return others, pods
+
+
+@pytest.mark.parametrize(
+    ("body", "others", "pods"),
+    [
+        (b"{}", {}, []),
+        (b' { "a" : 1 , "pods" : [ {} , [2] , "x" ] , "b" : [ ] } \n', {"a": 1, "b": []}, [{}, [2], "x"]),
+        (b'{"pods":[]}', {}, []),
+        (b'{"pods":null,"a":2}', {"a": 2}, []),
+        (b'{"pods":{"pods":[1]}}', {}, []),
+        (b'{"a":{"pods":[1]}}', {"a": {"pods": [1]}}, []),
+        (b'{"po\\u0064s":[1]}', {}, [1]),
+        (b'{"a":1,"a":2}', {"a": 2}, []),
+        ('{"ü":"\U0001f600"}'.encode(), {"ü": "\U0001f600"}, []),
+    ],
+)
+def test_an_object_comes_in_its_members_and_one_array_in_its_elements(
+    body: bytes, others: dict[str, object], pods: list[object]
+) -> None:
+    assert parts(body) == (others, pods)
+
+
+def test_a_number_that_is_no_integer_stays_as_it_was_written() -> None:
+    _, [nan, half] = parts(b'{"pods":[NaN,0.5]}')
+    assert (json_values.integer(nan), json_values.integer(half)) == (UNREADABLE, UNREADABLE)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{",
+        b'{"a"}',
+        b'{"a":}',
+        b'{"a":1,}',
+        b'{"a":1 "b":2}',
+        b"{1:2}",
+        b'{"pods":[1,]}',
+        b'{"pods":[1 2]}',
+        b'{"pods":[1',
+        b'{"pods":[]]}',
+        b'{"pods":[]} {}',
+        b'{"pods":[],"pods":[]}',
+        b'{"a":"\xff"}',
+        b'{"pods":[' + b"[" * 50_000,
+    ],
+)
+def test_what_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(DocumentError):
+        parts(body)
+
+
+def test_what_may_hold_too_much_is_refused_before_anything_is_built() -> None:
+    with pytest.raises(ExcessError):
+        next(json_values.members(b'{"pods":[' + b"{}," * 300_000 + b"{}]}", "x", "pods", SUMMARY))

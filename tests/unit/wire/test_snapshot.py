@@ -117,6 +117,33 @@ def test_a_card_with_every_figure() -> None:
     }
 
 
+def test_a_value_that_is_not_the_usual_one_says_so() -> None:
+    noted = replace(reading(), notes={"power_usage": "of the instant"})
+    document = encoded(noted, reading())
+    cards = document["groups"][0]["accelerators"]
+    assert cards[0]["notes"] == {"powerUsage": "of the instant"}
+    assert "notes" not in cards[1]
+    (card, _) = wire.parse(json.dumps(document).replace('"id": "GPU-1"', '"id": "GPU-2"', 1).encode()).cards[
+        "nvidia"
+    ]
+    assert card.notes == {"powerUsage": "of the instant"}
+
+
+@pytest.mark.parametrize(
+    ("notes", "expected"),
+    [
+        (None, {}),
+        ([], {}),
+        ("text", {}),
+        ({"powerUsage": 5, "memory": None, "temperature": "two\nlines"}, {"temperature": "two lines"}),
+        ({f"k{n}": "x" for n in range(100)}, {f"k{n}": "x" for n in range(64)}),
+    ],
+)
+def test_notes_that_are_none_cost_nothing_else(notes: object, expected: object) -> None:
+    (card,) = wire.parse(document({"id": "GPU-1", "memory": 4, "notes": notes})).cards["nvidia"]
+    assert (card.notes, card.figures["memory_total"]) == (expected, 4)
+
+
 def test_an_absent_figure_has_no_key_but_a_reason() -> None:
     body = encoded(
         reading(memory_used=Reason.UNSUPPORTED, unread_checks={"eccUncorrected": Reason.PERMISSION}),

@@ -12,14 +12,14 @@ from devicemanager.demo.cluster.figures import stats_summary
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
-from devicemanager.model.usage import SourceFailure, SourceState
-from devicemanager.worker import sources as sources_module
-from devicemanager.worker.sources import Ages, FaultLog
+from devicemanager.model.usage import SourceState
+from devicemanager.worker.sources import Ages
 from tests.timing import START
 from tests.unit.worker.conftest import card, snapshot_document
 from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, World, kubelet_path, world
 
 KUBELET = kubelet_path("node-a")
+METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods/web"
 PLACE = ("node-a", "nvidia")
 
 
@@ -93,33 +93,35 @@ async def test_a_summary_that_is_old_by_the_kubelets_own_clock_is_logged(here: W
 
 @pytest.mark.asyncio
 @pytest.mark.looptime
-async def test_a_metrics_api_that_refuses_us_is_logged_once_and_a_pod_that_it_does_not_know_is_not(
-    here: World,
-) -> None:
-    metrics = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods/web"
-    well = here.cluster.scripts[metrics].document
+async def test_a_fallback_that_is_not_installed_or_does_not_know_a_pod_is_no_failure(here: World) -> None:
     here.cluster.on(KUBELET, FetchError(SourceState.UNREACHABLE, "HTTP 502", status=502))
     with capture_logs() as logs:
-        for answer in (
-            NOT_FOUND,
-            NO_SUCH_API,
-            *[FetchError(SourceState.FORBIDDEN, "HTTP 403", status=403)] * 3,
-            well,
-        ):
-            here.cluster.on(metrics, answer)
+        for answer in (NOT_FOUND, NO_SUCH_API):
+            here.cluster.on(METRICS, answer)
             await here.reader.read("team-a", "web")
 
-    assert [
-        (entry["event"], entry["node"], entry.get("state")) for entry in logs if entry["source"] == "metrics.k8s.io"
-    ] == [("source_failed", "", SourceState.FORBIDDEN), ("source_recovered", "", None)]
+    assert [entry for entry in logs if entry["source"] == "metrics.k8s.io"] == []
+    assert "metrics.k8s.io" not in {source for source, _ in here.sources.health.failures}
 
 
-def test_what_is_remembered_of_faults_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources_module, "_REMEMBERED_FAULTS", 2)
-    faults = FaultLog()
-    fault = SourceFailure(SourceState.TIMEOUT, "late")
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_a_fallback_that_refuses_is_logged_once_as_every_other_source(here: World) -> None:
+    here.cluster.on(KUBELET, FetchError(SourceState.UNREACHABLE, "HTTP 502", status=502))
+    well = here.cluster.scripts[METRICS].document
     with capture_logs() as logs:
-        for node in ("a", "b", "c", "c", "b", "a"):
-            faults.note("kubelet", node, fault)
+        here.cluster.on(METRICS, FetchError(SourceState.FORBIDDEN, "HTTP 403: no", status=403))
+        for _ in range(3):
+            await here.reader.read("team-a", "web")
+        here.cluster.on(METRICS, FetchError(SourceState.NOT_SERVED, "HTTP 404", status=404, reason="NotFound"))
+        await here.reader.read("team-a", "web")
+        here.cluster.on(METRICS, well)
+        await here.reader.read("team-a", "web")
 
-    assert [entry["node"] for entry in logs] == ["a", "b", "c", "a"]
+    lines = [{key: line[key] for key in line if key != "log_level"} for line in logs if line["source"] != "kubelet"]
+    assert lines == [
+        {"event": "source_failed", "source": "metrics.k8s.io", "state": "forbidden", "error": "HTTP 403: no"},
+        {"event": "source_recovered", "source": "metrics.k8s.io"},
+    ]
+    assert here.sources.health.failures["metrics.k8s.io", "forbidden"] == 3
+    assert here.sources.health.up == {"kubelet": False, "metrics.k8s.io": True, "device-manager": True}

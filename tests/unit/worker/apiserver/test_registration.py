@@ -18,7 +18,7 @@ class Cluster:
     def __init__(self, answer: object) -> None:
         self.answer = answer
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+    async def get(self, path: str) -> bytes:
         self.path = path
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -37,7 +37,7 @@ async def test_a_group_registered_to_our_service_or_to_none_is_served(group: str
         api_service(namespace="gpustack-system", name="devicemanager-worker"),
     ):
         cluster = Cluster(answer)
-        await check_registration(cluster, group, OWN)
+        await check_registration(cluster.get, group, OWN)
         assert cluster.path == f"/apis/apiregistration.k8s.io/v1/apiservices/v1.{group}"
 
 
@@ -45,7 +45,7 @@ async def test_a_group_registered_to_our_service_or_to_none_is_served(group: str
 @pytest.mark.parametrize("group", GROUPS)
 async def test_a_group_of_another_service_is_refused_with_both_remedies(group: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        await check_registration(Cluster(api_service(namespace="gpustack-system", name="operator")), group, OWN)
+        await check_registration(Cluster(api_service(namespace="gpustack-system", name="operator")).get, group, OWN)
     (problem,) = refused.value.problems
     assert f"v1.{group} is registered to service gpustack-system/operator" in problem
     assert "--api-group" in problem
@@ -61,7 +61,7 @@ async def test_one_that_points_here_without_our_label_is_anothers(labels: Mappin
         "metadata": {"labels": labels},
     }
     with pytest.raises(SettingsError) as refused:
-        await check_registration(Cluster(answer), GROUPS[0], OWN, OWNER)
+        await check_registration(Cluster(answer).get, GROUPS[0], OWN, OWNER)
     (problem,) = refused.value.problems
     assert f"points at {OWN}, but its label {OWNER_LABEL} is" in problem
     assert "--take-over-api-service" in problem
@@ -72,16 +72,16 @@ async def test_one_that_carries_our_label_must_point_here_too() -> None:
     """Who takes an APIService back changes where it points, and mostly leaves labels alone."""
     ours = {"metadata": {"labels": {OWNER_LABEL: OWNER}}}
     own = api_service(namespace="gpustack-system", name="devicemanager-worker")
-    await check_registration(Cluster({**own, **ours}), GROUPS[0], OWN, OWNER)
+    await check_registration(Cluster({**own, **ours}).get, GROUPS[0], OWN, OWNER)
     others = api_service(namespace="gpustack-system", name="operator")
     with pytest.raises(SettingsError, match="registered to service gpustack-system/operator"):
-        await check_registration(Cluster({**others, **ours}), GROUPS[0], OWN, OWNER)
+        await check_registration(Cluster({**others, **ours}).get, GROUPS[0], OWN, OWNER)
 
 
 @pytest.mark.asyncio
 async def test_a_cluster_that_cannot_be_asked_decides_nothing() -> None:
     with pytest.raises(FetchError):
-        await check_registration(Cluster(FetchError(SourceState.FORBIDDEN, "no", status=403)), GROUPS[0], OWN)
+        await check_registration(Cluster(FetchError(SourceState.FORBIDDEN, "no", status=403)).get, GROUPS[0], OWN)
 
 
 def test_a_definition_that_serves_the_version_would_take_it_back() -> None:

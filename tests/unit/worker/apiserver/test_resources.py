@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import pytest_asyncio
+from typing_extensions import override
 
 from devicemanager.model.usage import WorkloadUsage
 from devicemanager.worker.apiserver.attributes import parse_attributes
@@ -17,6 +18,7 @@ from devicemanager.worker.apiserver.rendering import Renderer
 from devicemanager.worker.apiserver.resources import ResourceHandler
 from devicemanager.worker.apiserver.status import StatusError
 from devicemanager.worker.outcomes import DeadlineExceeded, Unavailable
+from devicemanager.worker.slices import SLICE_S
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from tests.timing import FakeClock, until
 from tests.unit.worker.apiserver.api_server import GROUPS, MadeUpReader, usage
@@ -144,3 +146,28 @@ async def test_no_reader_waits_for_ever(server: Server) -> None:
     assert code == 504
     assert message.startswith("Timeout: ")
     assert asyncio.get_running_loop().time() == pytest.approx(25)
+
+
+class SteppingClock(FakeClock):
+    """A millisecond passes whenever somebody asks."""
+
+    @override
+    def monotonic(self) -> float:
+        self.advance(0.001)
+        return super().monotonic()
+
+
+@pytest.mark.parametrize("accept", ["", "application/json;as=Table;v=v1;g=meta.k8s.io"])
+async def test_others_get_their_turn_while_a_long_list_is_made_into_bytes(accept: str) -> None:
+    reader, clock, turns = MadeUpReader(), SteppingClock(), 0
+    for number in range(400):
+        reader.add(usage(f"web-{number:03}"))
+    handler = ResourceHandler(reader, Renderer(GROUPS[0], INSTANCE), InFlightLimiter(), clock)
+    async with handler, asyncio.TaskGroup() as tasks:
+        listed = tasks.create_task(handler.list_(MANY, list_parameters({}, accept)))
+        while not listed.done():
+            await asyncio.sleep(0)
+            turns += 1
+
+    assert len(json.loads(listed.result().body)["rows" if accept else "items"]) == 400
+    assert turns >= 400 * 0.001 / (SLICE_S + 0.002)  # the clock is asked once before and once after each slice

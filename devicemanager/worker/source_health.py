@@ -1,0 +1,65 @@
+"""What is known of the health of peers: logged when it changes, and counted for the worker's own metrics.
+
+Labels of metrics are kinds of source and states, both closed sets: nodes and manufacturers are in the log alone.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from devicemanager.model.usage import SourceFailure
+
+REMEMBERED_FAULTS: Final = 16_384
+"""Peers known to be at fault; past that the one longest unchanged is forgotten, and may be logged twice."""
+
+_log: FilteringBoundLogger = structlog.get_logger()
+
+
+class SourceHealth:
+    """How the peers of each kind of source answered.
+
+    Attributes:
+        up: Kind -> whether the newest answer of any of its peers was good.
+        failures: Kind and state -> answers that were not good, since the start.
+    """
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[tuple[str, str | None], str] = OrderedDict()
+        self.up: dict[str, bool] = {}
+        self.failures: Counter[tuple[str, str]] = Counter()
+
+    def note(self, source: str, node: str | None, fault: SourceFailure | None) -> None:
+        """Record how one peer answered.
+
+        Args:
+            source: Its name, as ``sources`` of a sample has it.
+            node: Where the peer is; None for one that serves the whole cluster.
+            fault: None for none.
+        """
+        peer, kind = (source, node), _kind(source)
+        self.up[kind] = fault is None
+        where = {} if node is None else {"node": node}
+        if fault is None:
+            if self._states.pop(peer, None) is not None:
+                _log.info("source_recovered", source=source, **where)
+            return
+        self.failures[kind, str(fault.state)] += 1
+        if self._states.get(peer) != fault.state:
+            self._states[peer] = str(fault.state)
+            self._states.move_to_end(peer)
+            if len(self._states) > REMEMBERED_FAULTS:
+                self._states.popitem(last=False)
+            _log.warning("source_failed", source=source, **where, state=fault.state, error=fault.message)
+
+    def failing(self) -> Mapping[tuple[str, str], int]:
+        """Kind and state -> peers whose last answer was that; 0 for what has been, so that a series ends in 0."""
+        now = Counter((_kind(source), state) for (source, _), state in self._states.items())
+        return {key: now[key] for key in self.failures}
+
+
+def _kind(source: str) -> str:
+    """The manufacturer of a device manager is whatever an annotation says."""
+    return source.partition("/")[0]

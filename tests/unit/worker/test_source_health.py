@@ -1,0 +1,55 @@
+"""The health of peers: what is logged of it, and what is counted."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from devicemanager.model.usage import SourceFailure, SourceState
+from devicemanager.worker import source_health
+from devicemanager.worker.source_health import SourceHealth
+
+LATE = SourceFailure(SourceState.TIMEOUT, "late")
+REFUSED = SourceFailure(SourceState.FORBIDDEN, "no")
+
+
+def test_what_is_remembered_of_faults_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_health, "REMEMBERED_FAULTS", 2)
+    health = SourceHealth()
+    with capture_logs() as logs:
+        for node in ("a", "b", "c", "c", "b", "a"):
+            health.note("kubelet", node, LATE)
+
+    assert [entry["node"] for entry in logs] == ["a", "b", "c", "a"]
+    assert sum(health.failing().values()) == 2
+
+
+def test_failures_are_counted_and_peers_that_fail_are_those_that_fail_now() -> None:
+    health = SourceHealth()
+    for node, fault in (("a", LATE), ("a", LATE), ("b", LATE), ("b", REFUSED), ("c", None)):
+        health.note("kubelet", node, fault)
+
+    assert health.failures == {("kubelet", "timeout"): 3, ("kubelet", "forbidden"): 1}
+    assert health.failing() == {("kubelet", "timeout"): 1, ("kubelet", "forbidden"): 1}
+    assert health.up == {"kubelet": True}
+    health.note("kubelet", "b", None)
+    assert health.failing() == {("kubelet", "timeout"): 1, ("kubelet", "forbidden"): 0}
+
+
+def test_a_source_without_a_node_is_logged_without_one() -> None:
+    health = SourceHealth()
+    with capture_logs() as logs:
+        health.note("metrics.k8s.io", None, REFUSED)
+        health.note("metrics.k8s.io", None, None)
+
+    assert [(line["event"], "node" in line) for line in logs] == [
+        ("source_failed", False),
+        ("source_recovered", False),
+    ]
+
+
+def test_no_annotation_and_no_node_makes_a_kind() -> None:
+    health = SourceHealth()
+    for number in range(50):
+        health.note(f"device-manager/{number}", f"node-{number}", LATE)
+
+    assert set(health.up) == {"device-manager"}
+    assert health.failing() == {("device-manager", "timeout"): 50}
