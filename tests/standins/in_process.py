@@ -89,6 +89,9 @@ class Observer:
     def ended(self, selection: Selection) -> None:
         """A sample is complete."""
 
+    def written(self) -> None:
+        """A process has written what it writes before it waits, and nothing of it was read yet."""
+
 
 class CollectorInProcess:
     """One collector "process", with the interface of ``Child``: what it writes is read line by line.
@@ -123,6 +126,7 @@ class CollectorInProcess:
             await asyncio.sleep(0 if self._due_s is None else max(0.0, self._due_s - self._clock.monotonic()))
             if not self.exited:
                 self._sample()
+                self._observer.written()
         if self._lines:
             try:
                 return decode(self._lines.popleft())
