@@ -55,6 +55,11 @@ class LibraryCollector:
         """What is unusual about it, if anything."""
         return self._library.found_fault
 
+    @property
+    def count_call(self) -> str:
+        """The call that counts the devices."""
+        return self._library.call_names.count
+
     def open(self) -> None:
         self._of_the_library(self._library.call_names.open, self._library.open)
 

@@ -102,8 +102,8 @@ def _begin_line(body: Mapping[str, object]) -> Begin:
 def _hello_line(body: Mapping[str, object]) -> Hello:
     if body.get("v") != VERSION:
         raise DocumentError(f"line: hello: version {excerpt(str(body.get('v')))}, not {VERSION}")
-    library, fault = _one_line(body.get("libraryName")), _one_line(body.get("libraryFault"))
-    return Hello(excerpt(_text(body, "manufacturer")), library, fault)
+    said = (_one_line(body.get(key)) for key in ("libraryName", "libraryFault", "countCall"))
+    return Hello(excerpt(_text(body, "manufacturer")), *said)
 
 
 def _failed_line(body: Mapping[str, object]) -> Failed:

@@ -31,11 +31,13 @@ class Hello:
         manufacturer: For which the process speaks.
         library: Which file or package it found; None where it does not say.
         library_fault: What is unusual about that; None where nothing is.
+        count_call: The library's call that counts the devices; None where it does not say.
     """
 
     manufacturer: str
     library: str | None = None
     library_fault: str | None = None
+    count_call: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,8 @@ def encode(line: Line) -> bytes:
 
 def _document(line: Hello | Begin | End | Failed) -> dict[str, object]:
     match line:
-        case Hello(manufacturer, library, fault):
-            said = {"libraryName": library, "libraryFault": fault}
+        case Hello(manufacturer, library, fault, count_call):
+            said = {"libraryName": library, "libraryFault": fault, "countCall": count_call}
             more = {key: value for key, value in said.items() if value is not None}
             return {"hello": {"v": VERSION, "manufacturer": manufacturer, **more}}
         case Begin(monotonic_s, wall):

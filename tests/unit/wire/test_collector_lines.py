@@ -31,6 +31,7 @@ PARTITION = Card(3, "MIG-1", parent="GPU-3", profile="1g.10gb")
     [
         Hello("nvidia"),
         Hello("nvidia", "nvidia-ml-py 13", "too old"),
+        Hello("nvidia", count_call="nvmlDeviceGetCount"),
         Begin(8123.25, datetime(2026, 8, 12, 9, 0, 0, 500_000, UTC)),
         Announced(CARD),
         Announced(Card(0)),
