@@ -401,6 +401,20 @@ async def test_what_goes_wrong_is_a_state(
             assert (await state_of_failure(kubelets))[0] is state
 
 
+@pytest.mark.parametrize("fault", [Fault(Trouble.ERROR, status=429), Fault(Trouble.ERROR), Fault(Trouble.RESET)])
+@pytest.mark.asyncio
+async def test_a_failure_of_a_moment_costs_no_answer(
+    kubelets: DirectKubelets, furnished: StandInCluster, fault: Fault
+) -> None:
+    async with furnished.kubelet(NODE):
+        furnished.faults.switch_on(f"kubelet/{NODE}", fault, times=1)
+
+        read = await kubelets.read(NODE)
+
+    assert len(read.summary) == 1
+    assert len(furnished.requests.matching("nodes")) == 1
+
+
 @pytest.mark.parametrize("trouble", [Trouble.HELD, Trouble.DRIP])
 @pytest.mark.asyncio
 async def test_a_slow_kubelet_costs_no_more_than_its_time(
