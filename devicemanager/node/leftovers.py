@@ -8,6 +8,7 @@ are reaped when they end.
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import secrets
 import signal
@@ -122,8 +123,6 @@ class Leftovers:
 def adopt_orphans() -> None:
     """Become the parent of orphans among our descendants, as process 1 is of all."""
     if os.getpid() != 1:
-        import ctypes  # half a MiB that process 1 does not need
-
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
