@@ -56,6 +56,11 @@ class LibraryCollector:
         return self._library.found_fault
 
     @property
+    def count_call(self) -> str:
+        """The call that counts the devices."""
+        return self._library.call_names.count
+
+    @property
     def versions(self) -> Versions:
         """Of driver and library, as far as the library says them, once it is opened."""
         return self._library.versions

@@ -45,8 +45,9 @@ class Collector(Protocol):
     """One manufacturer's library, opened once and read every period.
 
     A collector may also have the attributes ``library``, which names the file or package that it found, for the
-    log, and ``library_fault``, which says what is unusual about that; both text or None. ``versions`` has those of
-    driver and library. All are read after :meth:`open`.
+    log, ``library_fault``, which says what is unusual about that, and ``count_call``, which names the library's
+    call behind :meth:`cards`, for when it does not come back; each text or None. ``versions`` has those of driver
+    and library. All are read after :meth:`open`.
     """
 
     def open(self) -> None:

@@ -90,6 +90,21 @@ def addresses(devices: Iterable[PciDevice], manufacturer: str) -> tuple[str, ...
     return tuple(device.address for device in devices if device.ours and device.vendor == known.pci_vendor_id)
 
 
+def taken(devices: Iterable[PciDevice], manufacturer: str) -> tuple[str, ...]:
+    """Where a manufacturer's driver has taken cards, all of which its library must count; empty if unknown."""
+    known = MANUFACTURERS.get(manufacturer)
+    if known is None or known.kernel_module is None:
+        return ()
+    return tuple(
+        device.address
+        for device in devices
+        if device.ours
+        and device.vendor == known.pci_vendor_id
+        and device.driver == known.kernel_module
+        and device.class_code[:4] in known.pci_card_classes
+    )
+
+
 def _functions(folder: Path) -> Iterator[tuple[str, str, str, Path]]:
     """Address, vendor, class and folder of each function that is still there when it is read."""
     try:

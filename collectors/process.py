@@ -96,25 +96,22 @@ def _hello(name: str, collector: Collector) -> bytes:
     if fault:
         print(f"collectors: {library}: {fault}", file=sys.stderr)
     versions = getattr(collector, "versions", Versions())
-    return encode(Hello(name, library, fault, versions))
+    return encode(Hello(name, library, fault, getattr(collector, "count_call", None), versions))
 
 
 def sample(collector: Collector, selection: Selection, emit: Emit) -> None:
     """One sample of all devices: announced, read, written, closed.
 
-    A device's reading and the announcement of the next one leave in one write: that halves how often the reader
-    wakes.
+    That it begins is written before the library is asked anything, so that a count that hangs is known as one. A
+    device's reading and the announcement of the next one leave in one write, which halves the writes.
 
     Raises:
         CollectorError: There is no card, or the driver as a whole went away. What was read until then is written.
     """
     wall = datetime.now(UTC)  # no decision here: both clocks are reported as they are
-    pending = encode(Begin(time.monotonic(), wall))
-    try:
-        cards = _counted(collector)
-    except CollectorError:
-        emit(pending)  # a failure of the library as a whole ages from this moment, too
-        raise
+    emit(encode(Begin(time.monotonic(), wall)))
+    pending = b""
+    cards = _counted(collector)
 
     def announce(card: Card) -> None:
         emit(pending + encode(Announced(card)))

@@ -35,6 +35,10 @@ class Manufacturer:
         host_mounts: Directories of the host, read only, in which the library lives when no runtime injects it.
         kernel_module: Its name under ``/sys/module`` while the driver is loaded; None where that is not known.
         device_node: The file under ``/dev`` without which the library cannot be used; None where that is not known.
+        pci_card_classes: First two bytes of the class codes of functions that the library counts once the kernel
+            module of this name is their driver; empty where that is not known.
+        card_nodes: Pattern of the files under ``/dev`` of which each card has one; None where that is not known.
+        visible_devices: The variable that says ``all`` where a container was given all cards; None without one.
     """
 
     name: str
@@ -49,6 +53,9 @@ class Manufacturer:
     host_mounts: tuple[str, ...] = ()
     kernel_module: str | None = None
     device_node: str | None = None
+    pci_card_classes: frozenset[str] = frozenset()
+    card_nodes: str | None = None
+    visible_devices: str | None = None
 
     @property
     def built(self) -> bool:
@@ -122,6 +129,9 @@ _ALL: Final = (
         runtime_class="nvidia",
         kernel_module="nvidia",
         device_node="nvidiactl",
+        pci_card_classes=frozenset({"0300", "0302"}),
+        card_nodes="nvidia[0-9]*",
+        visible_devices="NVIDIA_VISIBLE_DEVICES",
     ),
     Manufacturer(
         name="thead",

@@ -30,11 +30,19 @@ class CollectorProtocol:
         self.first_touch = False
         """Whether a device is being read of which this process has no figure yet."""
         self._greeted = False
+        self._count_call: str | None = None
         self._touched: set[DeviceKey] = set()
         self._opened: set[DeviceKey] = set()
         self._partitions: tuple[Card, ...] = ()
         self._partitions_listed = 0
         self._began_s = started_s
+
+    @property
+    def doing(self) -> str:
+        """What the process is doing, with the library's call where it is known."""
+        if self.phase is Phase.COUNTING and self._count_call is not None:
+            return f"{self.phase} ({self._count_call})"
+        return self.phase
 
     def deadline_s(self, deadlines: Deadlines, unanswered_s: float = 0.0) -> float:
         """How long the next line may take; ``unanswered_s`` as of :meth:`Deadlines.deadline_s`."""
@@ -53,10 +61,11 @@ class CollectorProtocol:
             DocumentError: It is out of order, or about another device than announced.
         """
         match line:
-            case Hello(manufacturer=manufacturer) if not self._greeted:
+            case Hello(manufacturer=manufacturer, count_call=count_call) if not self._greeted:
                 if manufacturer != self._manufacturer:
                     raise DocumentError(f"the collector speaks for {manufacturer}, not for {self._manufacturer}")
                 self._greeted = True
+                self._count_call = count_call
             case Begin(began_s) if self._greeted and self.phase in (Phase.OPENING, Phase.RESTING):
                 self._begin(began_s, now_s)
             case Announced(card) if self.phase is Phase.COUNTING:

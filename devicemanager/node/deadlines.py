@@ -39,7 +39,7 @@ class Deadlines:
 
     Attributes:
         open_s: From the start of the process to its ``hello``, and on to its first ``begin``.
-        card_s: For one card, and for anything else within a sample.
+        card_s: For one card.
         period_s: Between two samples.
         first_touch_s: For one card of which the process has no figure yet; at most ``open_s``, at least ``card_s``.
     """
@@ -62,7 +62,7 @@ class Deadlines:
             case Phase.RESTING:
                 return self.period_s + max(self.card_s, LONGEST_CARD_DEADLINE_S)
             case Phase.COUNTING:
-                return self.card_s
+                return max(self.card_s, LONGEST_CARD_DEADLINE_S)
             case Phase.READING:
                 return self._card_s(unanswered_s)
 

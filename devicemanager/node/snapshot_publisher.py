@@ -108,8 +108,15 @@ class SnapshotPublisher:
             tick.renumbered = True
             self._quarantine.renumbered()
 
-    def complete(self, tick: Tick, count: int, addresses: Sequence[str]) -> None:
-        """A tick has come to its end; ``count`` cards exist."""
+    def complete(self, tick: Tick, count: int, addresses: Sequence[str], taken: Sequence[str] = ()) -> None:
+        """A tick has come to its end.
+
+        Args:
+            tick: What it read.
+            count: How many cards the library counts.
+            addresses: Where the bus has cards of this vendor; empty if they were not wanted.
+            taken: Where it has cards that the library must count; empty where that is not known.
+        """
         if self._count not in (None, count):  # an index may mean another card now
             self._quarantine.renumbered(before_s=tick.started_monotonic_s)
             self._order = NO_ORDER
@@ -117,7 +124,7 @@ class SnapshotPublisher:
         if sample_rules.succeeded(tick.devices):
             self._failures = self._tracker.consecutive_failures = 0
             self._none_since_s = None
-            self._publish(tick, CollectorState.OK, None, count, addresses, LOST)
+            self._publish(tick, CollectorState.OK, None, count, addresses, LOST, taken)
             for device in self._quarantine.answered(reading.card for reading in tick.devices):
                 self._log.info("device_recovered", **device.log_keys)
         else:
@@ -169,6 +176,7 @@ class SnapshotPublisher:
         count: int | None,
         addresses: Sequence[str],
         unreached: Unreached,
+        taken: Sequence[str] = (),
     ) -> None:
         self._readable_since_s = tick.started_monotonic_s
         duration_s = self._clock.monotonic() - tick.started_monotonic_s
@@ -181,6 +189,7 @@ class SnapshotPublisher:
             bus_addresses=addresses,
             order=self._order,
             unreached=unreached,
+            taken=taken,
         )
         readings = with_partitions(
             listing.readings,

@@ -19,6 +19,7 @@ from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import CollectorState, RestartReason
 from devicemanager.node.blocking import BlockingCalls
+from devicemanager.node.bus_watch import BusWatch
 from devicemanager.node.child import Child, Exited, ProtocolError, TimedOut
 from devicemanager.node.collector_protocol import CollectorProtocol
 from devicemanager.node.deadlines import FIRST_TOUCH_S, Deadlines, card_deadline_s
@@ -57,6 +58,8 @@ class SupervisorOptions:
         first_touch_s: For the first figure of a card in a process, as far as ``open_deadline_s`` reaches.
         node_name: The Kubernetes node, for the log.
         bus_addresses: Where the bus has cards of this manufacturer; called when a card is not identified. May hang.
+        taken_addresses: Where the bus has cards that the library must count, because their driver has taken them
+            and this program was given all; called now and then. May hang.
         exit_states: Exit code of the process -> what it means, where the process could not say it.
         usage: Above which a process is replaced.
         environment: Of the processes, in which they are marked to find what they leave behind; None passes on this
@@ -71,6 +74,7 @@ class SupervisorOptions:
     first_touch_s: float = FIRST_TOUCH_S
     node_name: str | None = None
     bus_addresses: Callable[[], Sequence[str]] = _no_addresses
+    taken_addresses: Callable[[], Sequence[str]] = _no_addresses
     exit_states: Mapping[int, CollectorState] = field(default_factory=dict)
     usage: UsageLimits = field(default_factory=UsageLimits)
     environment: Mapping[str, str] | None = None
@@ -101,6 +105,7 @@ class Supervisor:
         self._publisher = SnapshotPublisher(options.period_s, store, self._quarantine, clock, log)
         self._usage = UsageMonitor(options.usage, clock, log)
         self._bus = BlockingCalls("the PCI bus")
+        self._bus_watch = BusWatch(options.taken_addresses, self._bus, clock)
         self._tick: Tick | None = None
         self._restart: RestartReason | None = None
         self._library: Hello | None = None
@@ -212,7 +217,10 @@ class Supervisor:
             case End(count) if self._tick is not None and count > 0:
                 tick, self._tick = self._tick, None
                 addresses = await self._addresses(self._publisher.wants_addresses(tick, count))
-                self._publisher.complete(tick, count, addresses)
+                if self._bus_watch.due(count):
+                    self._expect_within(_BUS_DEADLINE_S)
+                taken = await self._bus_watch.addresses(count, _BUS_DEADLINE_S)
+                self._publisher.complete(tick, count, addresses, taken)
             case _:
                 pass
 
@@ -248,7 +256,7 @@ class Supervisor:
                 return RestartReason.DEVICE_CRASH
             case TimedOut():
                 return RunFailure(
-                    CollectorState.UNRESPONSIVE, f"no answer within {waited_s:g} s while {protocol.phase}"
+                    CollectorState.UNRESPONSIVE, f"no answer within {waited_s:g} s while {protocol.doing}"
                 )
             case Exited():
                 state = CollectorState.CRASHED if event.code is None else self._options.exit_states.get(event.code)

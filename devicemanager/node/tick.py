@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from devicemanager.model.accelerator import Card, DeviceKey, Reading, Reason
 from devicemanager.rules import plausibility
-from devicemanager.rules.device_ids import is_provisional
+from devicemanager.rules.device_ids import is_provisional, provisional_id
 from devicemanager.rules.identity import NO_ORDER, identify, order_of
 from devicemanager.rules.plausibility import CARDS_LIMIT
 from devicemanager.wire.collector_lines import Read
@@ -82,6 +82,7 @@ class Unreached:
 _UNLISTED = Unreached(Reason.TRANSIENT_DRIVER_ERROR, "the card does not say which partitions it has")
 LOST = Unreached(Reason.LOST, "the library no longer counts this card")
 NOT_IDENTIFIED = Unreached(Reason.LOST, "no card that the library counts says that it is this one")
+UNCOUNTED = Unreached(Reason.LOST, "the library does not count this card, though its driver has taken it")
 NOT_READ = Unreached(Reason.TRANSIENT_DRIVER_ERROR, "the collector left this card out")
 
 
@@ -107,6 +108,7 @@ def assemble(
     bus_addresses: Collection[str],
     order: Mapping[int, str] = NO_ORDER,
     unreached: Unreached = LOST,
+    taken: Collection[str] = (),
 ) -> Listing:
     """All readings of one sample: cards that were read, that did not answer, and that are known from before.
 
@@ -118,6 +120,7 @@ def assemble(
         bus_addresses: Where the bus has cards of this vendor.
         order: Index -> id as of the last sample with as many cards; empty where indexes mean other cards now.
         unreached: How known cards are listed that are not among the others.
+        taken: Where the bus has cards that the library must count.
     """
     by_index = {reading.card.index: reading for reading in quarantined} | dict(read)
     if count is not None:  # a process before this one may have counted more
@@ -130,8 +133,31 @@ def assemble(
     missing = [card for card in known if card.id not in listed]
     if unreached is LOST and any(map(is_provisional, listed)):
         unreached = NOT_IDENTIFIED
-    lost = (Reading.unreadable(card, unreached.reason, unreached.fault) for card in missing)
-    return Listing((*present, *lost), order_of(present))
+    lost = [Reading.unreadable(card, unreached.reason, unreached.fault) for card in missing]
+    readings = (*present, *lost)
+    return Listing((*readings, *_uncounted(present, readings, taken)), order_of(present))
+
+
+def _uncounted(
+    present: Sequence[Reading], listed: Sequence[Reading], taken: Collection[str]
+) -> tuple[Reading, ...]:
+    """Cards that the library should count and does not, by their address.
+
+    None if it is not certain that they are not among those that it does count: one does not say where it is, or is
+    where the bus has none.
+    """
+    counted = {reading.card.pci_bus_id for reading in present}
+    if not counted.issubset(taken):
+        return ()
+    known = {reading.card.pci_bus_id for reading in listed}
+    missing = [address for address in taken if address not in known][: CARDS_LIMIT - len(listed)]
+    first = max((reading.card.index for reading in listed), default=-1) + 1
+    return tuple(
+        Reading.unreadable(
+            Card(index, provisional_id(address), pci_bus_id=address), UNCOUNTED.reason, UNCOUNTED.fault
+        )
+        for index, address in enumerate(missing, first)
+    )
 
 
 def with_partitions(

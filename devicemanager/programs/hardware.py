@@ -1,7 +1,7 @@
 """Chooses the manufacturer, and builds its supervisor from the collectors' registry."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -153,6 +153,18 @@ def container_watch(settings: CollectingSettings, store: SnapshotStore) -> Conta
     return ContainerWatch(store, files, SystemClock())
 
 
+def _taken_by_the_driver(settings: CollectingSettings, name: str, environment: Mapping[str, str]) -> Sequence[str]:
+    """Where cards are that the library must count; none where this container was not given all cards."""
+    known = registry.MANUFACTURERS.get(name)
+    if settings.no_pci_check or known is None:
+        return ()
+    addresses = pci.taken(pci.scan(settings.sys_root), name)
+    if known.visible_devices is not None and "all" in environment.get(known.visible_devices, "").split(","):
+        return addresses
+    nodes = [] if known.card_nodes is None else list(DEV_ROOT.glob(known.card_nodes))
+    return addresses if len(nodes) >= len(addresses) else ()
+
+
 def supervisor(settings: CollectingSettings, name: str, period_s: float, store: SnapshotStore) -> Supervisor:
     """The supervisor of one manufacturer's collector process; nothing is started yet."""
 
@@ -160,6 +172,7 @@ def supervisor(settings: CollectingSettings, name: str, period_s: float, store: 
         return () if settings.no_pci_check else pci.addresses(pci.scan(settings.sys_root), name)
 
     scenario = [] if settings.simulated_scenario is None else ["--scenario", str(settings.simulated_scenario)]
+    environment = environment_of_collectors()
     options = SupervisorOptions(
         manufacturer=name,
         period_s=period_s,
@@ -169,8 +182,9 @@ def supervisor(settings: CollectingSettings, name: str, period_s: float, store: 
         open_deadline_s=settings.open_timeout,
         node_name=settings.node_name,
         bus_addresses=bus_addresses,
+        taken_addresses=lambda: _taken_by_the_driver(settings, name, environment),
         exit_states={code: state for state, code in contract.EXIT_CODES.items()},
         usage=UsageLimits(settings.collector_memory_limit, settings.collector_descriptor_limit),
-        environment=environment_of_collectors(),
+        environment=environment,
     )
     return Supervisor(options, store, SystemClock(), structlog.get_logger())

@@ -49,6 +49,11 @@ def pci_address(text: str | None) -> str | None:
     return f"{int(match['domain'], 16):04x}:{match['rest'].lower()}"
 
 
+def provisional_id(pci_address: str) -> str:
+    """The made-up id of a card that was never read, at an address."""
+    return _PROVISIONAL[0] + pci_address
+
+
 def is_provisional(text: str) -> bool:
     """Whether this is a made-up id of a card that was never read; such an id matches no allocation."""
     return text.startswith(_PROVISIONAL)

@@ -12,9 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from devicemanager.model.accelerator import Card, DeviceKey, Reading
-from devicemanager.rules.device_ids import is_provisional
-
-_BY_ADDRESS: Final = "pci:"
+from devicemanager.rules.device_ids import is_provisional, provisional_id
 
 NO_ORDER: Final[Mapping[int, str]] = MappingProxyType({})
 """For when the order is not known, or no longer valid."""
@@ -159,7 +157,7 @@ def _addresses(
 
 
 def _provisional(card: Card, address: str | None, taken: Collection[str]) -> Card:
-    if address is not None and (by_address := _BY_ADDRESS + address) not in taken:
+    if address is not None and (by_address := provisional_id(address)) not in taken:
         return replace(card, id=by_address, pci_bus_id=address)
     by_index = DeviceKey(index=card.index).text
     while by_index in taken:

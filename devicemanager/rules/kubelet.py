@@ -87,6 +87,11 @@ class _Measure:
     carried: bool = True
 
 
+def is_stale(measured_at: datetime, answered_at: datetime, limit: timedelta = STALE_AFTER) -> bool:
+    """Whether a block was too old, by the kubelet's own clock, when the kubelet answered."""
+    return answered_at - measured_at > limit + CLOCK_MARGIN
+
+
 def newest(entries: Sequence[PodStats]) -> PodStats:
     """The newest of several entries with the same identity: the one started last, then read last.
 
@@ -200,7 +205,7 @@ class _BlockReader:
     def _stale(self, time: datetime, limit: timedelta) -> bool:
         if self.node_time is not None and self.node_time - time > limit:
             return True
-        return self.answered_at is not None and self.answered_at - time > limit + CLOCK_MARGIN
+        return self.answered_at is not None and is_stale(time, self.answered_at, limit)
 
 
 def _twice(capacity: int | None, highest: int) -> int:

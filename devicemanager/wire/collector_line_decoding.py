@@ -102,9 +102,9 @@ def _begin_line(body: Mapping[str, object]) -> Begin:
 def _hello_line(body: Mapping[str, object]) -> Hello:
     if body.get("v") != VERSION:
         raise DocumentError(f"line: hello: version {excerpt(str(body.get('v')))}, not {VERSION}")
-    library, fault = _one_line(body.get("libraryName")), _one_line(body.get("libraryFault"))
-    versions = Versions(_one_line(body.get("driverVersion")), _one_line(body.get("libraryVersion")))
-    return Hello(excerpt(_text(body, "manufacturer")), library, fault, versions)
+    keys = ("libraryName", "libraryFault", "countCall", "driverVersion", "libraryVersion")
+    library, fault, count_call, *versions = (_one_line(body.get(key)) for key in keys)
+    return Hello(excerpt(_text(body, "manufacturer")), library, fault, count_call, Versions(*versions))
 
 
 def _failed_line(body: Mapping[str, object]) -> Failed:

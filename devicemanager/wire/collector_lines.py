@@ -31,12 +31,14 @@ class Hello:
         manufacturer: For which the process speaks.
         library: Which file or package it found; None where it does not say.
         library_fault: What is unusual about that; None where nothing is.
+        count_call: The library's call that counts the devices; None where it does not say.
         versions: Of driver and library.
     """
 
     manufacturer: str
     library: str | None = None
     library_fault: str | None = None
+    count_call: str | None = None
     versions: Versions = Versions()  # noqa: RUF009 - it is frozen
 
 
@@ -112,10 +114,11 @@ def encode(line: Line) -> bytes:
 
 def _document(line: Hello | Begin | End | Failed) -> dict[str, object]:
     match line:
-        case Hello(manufacturer, library, fault, versions):
+        case Hello(manufacturer, library, fault, count_call, versions):
             said = {
                 "libraryName": library,
                 "libraryFault": fault,
+                "countCall": count_call,
                 "driverVersion": versions.driver,
                 "libraryVersion": versions.library,
             }

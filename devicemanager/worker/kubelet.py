@@ -49,6 +49,11 @@ class NodeRead:
     received: Received
     cpu_nanocores: int | None = None
 
+    def is_stale(self, clock: Clock) -> bool:
+        """Whether the node's own figures were old when they came, by the kubelet's own clock."""
+        measured_at = self.summary.node_cpu_time
+        return measured_at is not None and rules.is_stale(measured_at, self.received.answered_at(clock))
+
     def predates(self, pod: Pod, clock: Clock) -> bool:
         """Whether it lacks the pod, and may do so because the pod is newer. One that has just come does not."""
         held_s = clock.monotonic() - self.received.received_monotonic_s

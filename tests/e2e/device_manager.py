@@ -235,7 +235,7 @@ def cards(snapshot: Document) -> list[Document]:
     return [card for group in snapshot["groups"] for card in group["accelerators"]]
 
 
-def bus(root: Path, *devices: tuple[str, str]) -> str:
+def bus(root: Path, *devices: tuple[str, str], driver: str | None = None) -> str:
     """A file system as /sys, with display controllers of these vendors at these addresses."""
     for address, vendor in devices:
         folder = root / "bus" / "pci" / "devices" / address
@@ -243,5 +243,7 @@ def bus(root: Path, *devices: tuple[str, str]) -> str:
         (folder / "vendor").write_text(f"0x{vendor}\n")
         (folder / "device").write_text("0x2330\n")
         (folder / "class").write_text("0x030200\n")
+        if driver is not None:
+            (folder / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
     root.mkdir(exist_ok=True)
     return f"--sys-root={root}"

@@ -38,7 +38,7 @@ class Steady:
 
     def run(self, period_s: float) -> None:
         self.at_open()
-        self.say({"hello": {"v": 3, "manufacturer": self.manufacturer, "pid": os.getpid()}})
+        self.say({"hello": {"v": 3, "manufacturer": self.manufacturer, "countCall": "acmeCount"}})
         while True:
             self.tick += 1
             self.say({"begin": self.moment()})

@@ -56,8 +56,8 @@ class TestHealthyCards:
         line = child.line()
         assert line is not None
         assert line["hello"].pop("libraryName").startswith("nvidia-ml-py ")
-        versions = {"driverVersion": "590.48.01", "libraryVersion": "590.48.01"}
-        assert line == {"hello": {"v": 3, "manufacturer": "nvidia", **versions}}
+        said = {"countCall": "nvmlDeviceGetCount", "driverVersion": "590.48.01", "libraryVersion": "590.48.01"}
+        assert line == {"hello": {"v": 3, "manufacturer": "nvidia", **said}}
 
     @pytest.mark.parametrize("code", [1, 3, 13, 15, 999])
     def test_what_is_only_there_to_be_shown_costs_nothing_when_it_fails(
@@ -72,7 +72,7 @@ class TestHealthyCards:
         child = nvidia()
         line = child.line()
         assert line is not None
-        assert line["hello"].keys() == {"v", "manufacturer", "libraryName"}
+        assert line["hello"].keys() == {"v", "manufacturer", "libraryName", "countCall"}
         reading = child.sample().readings[0]
         assert reading["id"] == "GPU-00000000-aaaa-bbbb-cccc-000000000000"
         assert isinstance(reading["power"], int)

@@ -199,3 +199,19 @@ def test_a_folder_that_cannot_be_listed_is_an_empty_bus(bus: Bus, monkeypatch: p
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     assert pci.scan(bus.root) == ()
+
+
+def test_the_functions_that_a_driver_has_taken_are_those_that_its_library_must_count(bus: Bus) -> None:
+    """F18: neither what was given to a virtual machine, nor a share of another, nor what is no card at all."""
+    bus.add("0000:1b:00.0", "10de", "030200", driver="nvidia")
+    bus.add("0000:1c:00.0", "10de", "030000", driver="nvidia")
+    bus.add("0000:1d:00.0", "10de", "030200", driver="vfio-pci")
+    bus.add("0000:1e:00.0", "10de", "030200")
+    bus.add("0000:1f:00.0", "10de", "030200", driver="nouveau")
+    bus.add("0000:20:00.0", "10de", "030200", driver="nvidia", virtual=True)
+    bus.add("0000:21:00.0", "10de", "068000", driver="nvidia")  # a switch between cards
+    bus.add("0000:22:00.0", "10de", "038000", driver="nvidia")
+    bus.add("0000:23:00.0", "1002", "030200", driver="nvidia")
+    assert pci.taken(pci.scan(bus.root), "nvidia") == ("0000:1b:00.0", "0000:1c:00.0")
+    assert pci.taken(pci.scan(bus.root), "amd") == (), "whose driver and classes are not known"
+    assert pci.taken(pci.scan(bus.root), "acme") == ()

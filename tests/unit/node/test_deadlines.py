@@ -8,7 +8,7 @@ from devicemanager.node.deadlines import Deadlines, Phase, card_deadline_s
 def test_each_phase_has_its_deadline() -> None:
     deadlines = Deadlines(open_s=10.0, card_s=0.5, period_s=15.0)
     assert deadlines.deadline_s(Phase.OPENING) == 10.0
-    assert deadlines.deadline_s(Phase.COUNTING) == 0.5
+    assert deadlines.deadline_s(Phase.COUNTING) == 2.0
     assert deadlines.deadline_s(Phase.READING) == 0.5
     assert deadlines.deadline_s(Phase.RESTING) > 15.0
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import pytest
 
 from devicemanager.model.accelerator import Card, Reading, Reason
+from devicemanager.model.figures import Figures
 from devicemanager.node.tick import (
     LOST,
     Tick,
@@ -133,6 +135,47 @@ def test_the_bus_is_read_only_for_unidentified_cards() -> None:
     assert anonymous({0: read(0)}, [hung(1)], 2)
     assert anonymous({0: read(0)}, [], 2)
     assert not anonymous({0: read(0)}, [], None)
+
+
+AT: Final = [f"0000:{bus:02x}:00.0" for bus in range(0x1B, 0x1F)]
+
+
+def counted(*addresses: str | None) -> dict[int, Reading]:
+    return {
+        index: devices.reading(Card(index, f"GPU-{index}", None, address))
+        for index, address in enumerate(addresses)
+    }
+
+
+@pytest.mark.parametrize(
+    ("addresses", "known_", "taken", "expected"),
+    [
+        pytest.param(AT[:2], [], AT[:3], [AT[2]], id="one is missing"),
+        pytest.param(AT[:2], [], AT[:4], AT[2:4], id="two are"),
+        pytest.param([AT[0], AT[2]], [], AT[:3], [AT[1]], id="one in the middle"),
+        pytest.param(AT[:2], [], AT[:2], [], id="none is"),
+        pytest.param(AT[:2], [], [], [], id="not known which must be counted"),
+        pytest.param([AT[0], None], [], AT[:3], [], id="one does not say where it is"),
+        pytest.param([AT[0], "0000:99:00.0"], [], AT[:3], [], id="one is where the bus has none"),
+        pytest.param(AT[:2], [Card(2, "GPU-2", None, AT[2])], AT[:3], [], id="one that is known is listed as lost"),
+    ],
+)
+def test_a_card_that_its_driver_has_taken_and_the_library_does_not_count_is_listed_by_its_address(
+    addresses: list[str | None], known_: list[Card], taken: list[str], expected: list[str]
+) -> None:
+    """F18."""
+    listing = assemble(
+        counted(*addresses), (), count=2, known=known_, bus_addresses=(), unreached=LOST, taken=taken
+    )
+    added = [reading for reading in listing.readings if (reading.card.id or "").startswith("pci:")]
+    assert [reading.card.pci_bus_id for reading in added] == expected
+    assert [reading.card.id for reading in added] == [f"pci:{address}" for address in expected]
+    assert len({reading.card.index for reading in listing.readings}) == len(listing.readings)
+    for reading in added:
+        assert reading.figures == Figures(Reason.LOST)
+        assert reading.unhealthy_reason == "the library does not count this card, though its driver has taken it"
+    assert set(listing.order) == {0, 1}
+    assert all(reading.answered for reading in listing.readings[:2])
 
 
 def test_a_partition_that_says_that_it_is_larger_than_its_card_is_not_believed() -> None:

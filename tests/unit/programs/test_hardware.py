@@ -192,3 +192,40 @@ def test_a_name_like_no_other_is_answered_with_all(tmp_path: Path) -> None:
 
     (problem,) = refused.value.problems
     assert problem.startswith("--manufacturer=quantum9: unknown; known are amd, ascend, ")
+
+
+@pytest.mark.parametrize(
+    ("visible", "nodes", "flags", "expected"),
+    [
+        pytest.param("all", 0, (), 3, id="given all by the runtime"),
+        pytest.param("0,1", 2, (), 0, id="given two of them"),
+        pytest.param("GPU-1", 1, (), 0, id="given one by its id"),
+        pytest.param("void", 3, (), 3, id="given all as device files"),
+        pytest.param(None, 3, (), 3, id="on the host itself"),
+        pytest.param(None, 2, (), 0, id="without a device file of each"),
+        pytest.param(None, 0, (), 0, id="without device files"),
+        pytest.param("all", 3, ("--no-pci-check",), 0, id="told not to look"),
+    ],
+)
+def test_the_library_must_count_every_card_only_where_all_were_given(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str | None,
+    nodes: int,
+    flags: tuple[str, ...],
+    expected: int,
+) -> None:
+    """F18."""
+    sys_root = bus(tmp_path / "sys", NVIDIA, NVIDIA, NVIDIA)
+    for folder in (tmp_path / "sys" / "bus" / "pci" / "devices").iterdir():
+        (folder / "driver").symlink_to("../../../bus/pci/drivers/nvidia")
+    dev = tmp_path / "dev"
+    dev.mkdir()
+    for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{number}" for number in range(nodes))):
+        (dev / name).touch()
+    monkeypatch.setattr(hardware, "DEV_ROOT", dev)
+    settings = load(ServeSettings, ["--manufacturer=nvidia", sys_root, *flags], {})
+    environment = {} if visible is None else {"NVIDIA_VISIBLE_DEVICES": visible}
+
+    assert len(hardware._taken_by_the_driver(settings, "nvidia", environment)) == expected
+    assert hardware._taken_by_the_driver(settings, "simulated", environment) == ()
