@@ -102,9 +102,13 @@ def _begin_line(body: Mapping[str, object]) -> Begin:
 def _hello_line(body: Mapping[str, object]) -> Hello:
     if body.get("v") != VERSION:
         raise DocumentError(f"line: hello: version {excerpt(str(body.get('v')))}, not {VERSION}")
-    keys = ("libraryName", "libraryFault", "countCall", "driverVersion", "libraryVersion")
-    library, fault, count_call, *versions = (_one_line(body.get(key)) for key in keys)
-    return Hello(excerpt(_text(body, "manufacturer")), library, fault, count_call, Versions(*versions))
+    return Hello(
+        excerpt(_text(body, "manufacturer")),
+        library=_one_line(body.get("libraryName")),
+        library_fault=_one_line(body.get("libraryFault")),
+        count_call=_one_line(body.get("countCall")),
+        versions=Versions(_one_line(body.get("driverVersion")), _one_line(body.get("libraryVersion"))),
+    )
 
 
 def _failed_line(body: Mapping[str, object]) -> Failed:

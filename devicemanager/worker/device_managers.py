@@ -21,6 +21,7 @@ from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError, excerpt
 from devicemanager.model.usage import PeerSnapshot, SnapshotReading, SourceState
 from devicemanager.rules import freshness
+from devicemanager.settings.values import DEFAULT_PORT
 from devicemanager.transport.client import HttpClient
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
@@ -35,9 +36,7 @@ COMPONENT: Final = "device-manager"
 MANUFACTURER_LABEL: Final = "gpustack.ai/manufacturer"
 
 PORT_NAME: Final = "https"
-DEFAULT_PORT: Final = 32443
-"""Where a pod names no port ``https``."""
-
+"""Of a pod's port; where it names none so, it listens at the default port."""
 READ_DEADLINE_S: Final = 3.0
 
 CANDIDATES_AT_MOST: Final = 3
@@ -48,6 +47,7 @@ ADDRESSES_AT_MOST: Final = 2
 
 SET_ASIDE_S: Final = 30.0
 """How long a pod that failed is asked after the others; a rolled one takes less to start or to go."""
+
 CLOSED: Final = (
     "it closed the connection without an answer, as for a certificate of ours that it does not accept; "
     "its log says handshake_refused then"

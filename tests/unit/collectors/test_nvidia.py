@@ -56,8 +56,9 @@ class TestHealthyCards:
         line = child.line()
         assert line is not None
         assert line["hello"].pop("libraryName").startswith("nvidia-ml-py ")
-        said = {"countCall": "nvmlDeviceGetCount", "driverVersion": "590.48.01", "libraryVersion": "590.48.01"}
-        assert line == {"hello": {"v": 3, "manufacturer": "nvidia", **said}}
+        versions = {"driverVersion": "590.48.01", "libraryVersion": "590.48.01"}
+        count = {"countCall": "nvmlDeviceGetCount"}
+        assert line == {"hello": {"v": 3, "manufacturer": "nvidia", **count, **versions}}
 
     @pytest.mark.parametrize("code", [1, 3, 13, 15, 999])
     def test_what_is_only_there_to_be_shown_costs_nothing_when_it_fails(

@@ -271,10 +271,14 @@ class TestEnd:
         os.close(writer)
 
     def test_a_broken_collector_is_a_state(self, tmp_path: Path) -> None:
-        with CollectorChild(("simulated", "--scenario", str(tmp_path))) as child:
+        needed = ("nvmlShutdown", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex")
+        broken = ["class NVMLError(Exception): ...", "def nvmlInit(): raise ZeroDivisionError('by a driver')"]
+        (tmp_path / "pynvml.py").write_text("\n".join([*broken, *(f"{name} = None" for name in needed)]))
+        path = os.pathsep.join([str(tmp_path), *(folder for folder in sys.path if folder)])
+        with CollectorChild(("nvidia",), {"PYTHONPATH": path}) as child:
             state, detail, code = child.failure()
         assert (state, code) == ("failed", 1)
-        assert "Is a directory" in detail
+        assert detail == "the collector raised ZeroDivisionError: by a driver"
 
 
 PARENT = """

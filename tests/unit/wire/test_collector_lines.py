@@ -31,10 +31,10 @@ PARTITION = Card(3, "MIG-1", parent="GPU-3", profile="1g.10gb")
     [
         Hello("nvidia"),
         Hello("nvidia", "nvidia-ml-py 13", "too old"),
+        Hello("nvidia", count_call="nvmlDeviceGetCount"),
         Hello("nvidia", versions=Versions("590.48.01")),
         Hello("nvidia", versions=Versions("590.48.01", "13.590.48.01")),
         Announced(replace(CARD, serial="1653000000001")),
-        Hello("nvidia", count_call="nvmlDeviceGetCount"),
         Begin(8123.25, datetime(2026, 8, 12, 9, 0, 0, 500_000, UTC)),
         Announced(CARD),
         Announced(Card(0)),
