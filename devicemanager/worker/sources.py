@@ -18,7 +18,8 @@ from devicemanager.rules import freshness
 from devicemanager.rules.merge import KUBELET, METRICS_SERVER, PodOutcome, SnapshotOutcome, device_manager, merge
 from devicemanager.transport.failures import attempt
 from devicemanager.wire.pods import Pod
-from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
+from devicemanager.worker.device_manager_pods import Place
+from devicemanager.worker.device_managers import DeviceManagers, SnapshotRead
 from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
 from devicemanager.worker.single_flight import Pending, SharedReads
@@ -72,7 +73,7 @@ class Sources:
         self._metrics_server = metrics_server
         self._device_managers = device_managers
         self._clock = clock
-        self.health = SourceHealth()
+        self.health = SourceHealth(clock)
         self._resources = AsyncExitStack()
         self.slices = Slices(clock)
         self.kubelets: SharedReads[str, NodeRead] = SharedReads(
