@@ -15,7 +15,7 @@ from collectors.contract import PossibleDriverError
 from collectors.device import Device, DeviceLostError
 from collectors.vendor_library import VendorLibrary
 from devicemanager.errors import CollectorError
-from devicemanager.model.accelerator import Card, CollectorState, Reading
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Versions
 from devicemanager.model.figures import Figures
 from devicemanager.model.reasons import NO_FAULT, Reason
 from devicemanager.rules import plausibility
@@ -59,6 +59,11 @@ class LibraryCollector:
     def count_call(self) -> str:
         """The call that counts the devices."""
         return self._library.call_names.count
+
+    @property
+    def versions(self) -> Versions:
+        """Of driver and library, as far as the library says them, once it is opened."""
+        return self._library.versions
 
     def open(self) -> None:
         self._of_the_library(self._library.call_names.open, self._library.open)

@@ -46,7 +46,8 @@ class Collector(Protocol):
 
     A collector may also have the attributes ``library``, which names the file or package that it found, for the
     log, ``library_fault``, which says what is unusual about that, and ``count_call``, which names the library's
-    call behind :meth:`cards`, for when it does not come back; each text or None, read after :meth:`open`.
+    call behind :meth:`cards`, for when it does not come back; each text or None. ``versions`` has those of driver
+    and library. All are read after :meth:`open`.
     """
 
     def open(self) -> None:

@@ -124,7 +124,8 @@ class Device:
         self.identity = known  # also of a device that is lost before it has said the rest
         name = known.name or _text(self._attempt(self._library.name))
         address = known.pci_bus_id or _address(self._attempt(self._library.pci_address))
-        self.identity = Card(self.index, uuid, name, address)
+        serial = known.serial or _text(self._attempt(self._library.serial))
+        self.identity = Card(self.index, uuid, name, address, serial=serial)
         if (uuid, address) != (before.id, before.pci_bus_id):
             self._forget()
         return self.identity

@@ -15,6 +15,7 @@ from collectors.base import LibraryCollector
 from collectors.device import Device
 from collectors.nvidia_gpm import GpmBuffers, GpmUtilization
 from collectors.vendor_library import CallNames, Health
+from devicemanager.model.accelerator import Versions
 from devicemanager.model.reasons import Reason
 from devicemanager.rules.plausibility import number
 
@@ -58,6 +59,7 @@ class NvidiaLibrary:
     def __init__(self, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self.found: str | None = None
         self.found_fault: str | None = None
+        self.versions = Versions()
         self._monotonic_s = monotonic_s
         self._nvml: Any = None
         self._gpm_buffers: defaultdict[int, GpmBuffers] = defaultdict(GpmBuffers)
@@ -67,6 +69,19 @@ class NvidiaLibrary:
         self.found, self.found_fault = binding.name, binding.fault
         self._nvml = binding.module
         self._nvml.nvmlInit()
+        self.versions = Versions(
+            self._version("nvmlSystemGetDriverVersion"), self._version("nvmlSystemGetNVMLVersion")
+        )
+
+    def _version(self, call: str) -> str | None:
+        """What the library says of itself, for a person: that it says nothing keeps no card from being read."""
+        try:
+            answer = getattr(self._nvml, call)()
+            return answer.decode() if isinstance(answer, bytes) else str(answer)
+        except Exception as error:
+            if self.code_of(error) is None and not isinstance(error, AttributeError | UnicodeDecodeError):
+                raise
+            return None
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()
@@ -93,6 +108,9 @@ class NvidiaLibrary:
 
     def name(self, handle: Any) -> Any:
         return self._nvml.nvmlDeviceGetName(handle)
+
+    def serial(self, handle: Any) -> Any:
+        return self._nvml.nvmlDeviceGetSerial(handle)
 
     def pci_address(self, handle: Any) -> Any:
         return self._nvml.nvmlDeviceGetPciInfo(handle).busId

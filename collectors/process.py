@@ -26,7 +26,7 @@ from collectors.contract import EXIT_CODES, Collector, PossibleDriverError
 from collectors.pacing import next_due_s
 from devicemanager import streams
 from devicemanager.errors import CollectorError, SettingsError, excerpt
-from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Versions
 from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.rules.selection import Selection
 from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Read, encode
@@ -95,7 +95,8 @@ def _hello(name: str, collector: Collector) -> bytes:
     library, fault = getattr(collector, "library", None), getattr(collector, "library_fault", None)
     if fault:
         print(f"collectors: {library}: {fault}", file=sys.stderr)
-    return encode(Hello(name, library, fault, getattr(collector, "count_call", None)))
+    versions = getattr(collector, "versions", Versions())
+    return encode(Hello(name, library, fault, getattr(collector, "count_call", None), versions))
 
 
 def sample(collector: Collector, selection: Selection, emit: Emit) -> None:

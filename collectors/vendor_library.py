@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from collectors.codes import ErrorCodes
+from devicemanager.model.accelerator import Versions
 from devicemanager.model.reasons import Reason
 
 if TYPE_CHECKING:  # a device needs its library
@@ -44,12 +45,14 @@ class VendorLibrary(Protocol):
         call_names: For messages.
         found: The file or package that was found, for the log; None before :meth:`open`.
         found_fault: What is unusual about it, if anything.
+        versions: Of driver and library, as far as it says them; nothing before :meth:`open`.
     """
 
     codes: ErrorCodes
     call_names: CallNames
     found: str | None
     found_fault: str | None
+    versions: Versions
 
     def open(self) -> None:
         """Load and initialise the library. May also raise a CollectorError of its own."""
@@ -85,6 +88,10 @@ class VendorLibrary(Protocol):
 
     def pci_address(self, handle: Any) -> Any:
         """Where the device is, as text or bytes in any usual spelling. Asked until it is known."""
+        ...
+
+    def serial(self, handle: Any) -> Any:
+        """The serial number of the board, as text or bytes. Asked with the name."""
         ...
 
     def figures(self, device: "Device") -> Mapping[str, Any]:

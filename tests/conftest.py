@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
-from collections.abc import AsyncIterator, Iterator
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,24 @@ import structlog
 from devicemanager.node import launcher
 from tests.cluster.stand_in import StandInCluster
 from tests.standins.nvml import NvmlStandin
+
+HERE = Path(__file__).parent
+
+UNTRACED = {"chart", "property"}
+"""Folders in which coverage stands still. It takes as long again as the examples of the properties, and what those
+reach, unit tests reach, too."""
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if UNTRACED.intersection(item.path.relative_to(HERE).parts):
+            item.add_marker("no_cover")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are processors, because tests of whole programs mostly wait."""
+    given = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
+    return int(given) if given else (3 * len(os.sched_getaffinity(0)) + 1) // 2
 
 
 @pytest.fixture(autouse=True)

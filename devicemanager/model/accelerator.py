@@ -116,6 +116,7 @@ class Card:
         pci_bus_id: ``dddd:bb:dd.f`` in lower case; None where the library does not say, and for a partition.
         parent: Id of the card that a partition is on; None for a card.
         profile: How a partition was cut, in the vendor's words (``1g.10gb``); None for a card, or if not known.
+        serial: Of the board, as the library spells it; None where it does not say, and for a partition.
     """
 
     index: int
@@ -124,6 +125,7 @@ class Card:
     pci_bus_id: str | None = None
     parent: str | None = None
     profile: str | None = None
+    serial: str | None = None
 
     @property
     def key(self) -> DeviceKey:
@@ -163,6 +165,19 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Versions:
+    """Versions of what cards are read with, as the library spells them.
+
+    Attributes:
+        driver: Of the kernel driver; None where the library does not say.
+        library: Of the vendor's library; None likewise.
+    """
+
+    driver: str | None = None
+    library: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CollectorStatus:
     """The status of a collector.
 
@@ -172,6 +187,7 @@ class CollectorStatus:
         detail: One line for a person; None when the state says it all.
         consecutive_failures: Samples failed since the last good one.
         restarts: Collector processes started beyond the first, by why; a reason that did not occur may be left out.
+        versions: Of what the cards are read with.
     """
 
     state: CollectorState
@@ -179,6 +195,7 @@ class CollectorStatus:
     detail: str | None = None
     consecutive_failures: int = 0
     restarts: Mapping[RestartReason, int] = field(default_factory=dict)
+    versions: Versions = Versions()
 
 
 @dataclass(frozen=True, slots=True)

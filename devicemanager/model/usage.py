@@ -62,12 +62,8 @@ class PodUsage:
     @property
     def is_stale(self) -> bool:
         """Whether there is no figure at all, and one is only too old."""
-        figures = (
-            self.cpu_nanocores,
-            self.memory_working_set_bytes,
-            self.rootfs_used_bytes,
-            self.ephemeral_storage_used_bytes,
-        )
+        cpu, memory = self.cpu_nanocores, self.memory_working_set_bytes
+        figures = (cpu, memory, self.rootfs_used_bytes, self.ephemeral_storage_used_bytes)
         return all(isinstance(figure, Reason) for figure in figures) and Reason.STALE in figures
 
 

@@ -5,8 +5,9 @@ once and kept until the snapshot changes; the age of the sample is rendered for 
 and appended. ``docs/metrics.md`` explains every metric.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -103,7 +104,7 @@ def _families(snapshot: Snapshot) -> Iterator[Metric]:
     yield InfoMetricFamily("devicemanager_build", "What is running. Always 1.", value={"version": __version__})
     yield from _collector(snapshot)
     if snapshot.sample is not None:
-        yield from _devices(snapshot.manufacturer, snapshot.sample.readings)
+        yield from _devices(snapshot, snapshot.sample.readings)
 
 
 def _collector(snapshot: Snapshot) -> Iterator[Metric]:
@@ -152,10 +153,15 @@ def _collector(snapshot: Snapshot) -> Iterator[Metric]:
     yield taken
 
 
-def _devices(manufacturer: str, readings: Sequence[Reading]) -> Iterator[Metric]:
+def _devices(snapshot: Snapshot, readings: Sequence[Reading]) -> Iterator[Metric]:
     """Of cards, and apart from them of their partitions: a sum over one metric counts nothing twice."""
-    cards = [_Device({"manufacturer": manufacturer, "id": reading.card.id or ""}, reading) for reading in readings]
-    yield _info("accelerator", "What a card is. Always 1.", ("index", "name", "pci_bus_id"), cards)
+    labels = {"manufacturer": snapshot.manufacturer}
+    cards = [_Device({**labels, "id": reading.card.id or ""}, reading) for reading in readings]
+    versions = snapshot.collector.versions
+    shared = {"driver_version": versions.driver or "", "library_version": versions.library or ""}
+    yield _info(
+        "accelerator", "What a card is. Always 1.", ("index", "name", "pci_bus_id", "serial"), cards, shared
+    )
     yield from _of_devices("accelerator", FIGURES, cards)
     partitions = [
         _Device({**card.labels, "id": one.card.id or "", "parent": card.labels["id"]}, one)
@@ -179,10 +185,17 @@ class _Device(NamedTuple):
         return "" if value is None else str(value)
 
 
-def _info(prefix: str, what: str, attributes: Sequence[str], devices: Sequence[_Device]) -> Metric:
+def _info(
+    prefix: str,
+    what: str,
+    attributes: Sequence[str],
+    devices: Sequence[_Device],
+    shared: Mapping[str, str] = MappingProxyType({}),
+) -> Metric:
     family = InfoMetricFamily(prefix, what, labels=_label_names(devices))
     for device in devices:
-        family.add_metric([*device.labels.values()], {name: device.of_card(name) for name in attributes})
+        own = {name: device.of_card(name) for name in attributes}
+        family.add_metric([*device.labels.values()], {**own, **shared})
     return family
 
 

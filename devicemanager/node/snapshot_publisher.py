@@ -10,7 +10,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, RestartReason, Sample
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, RestartReason, Sample, Versions
 from devicemanager.node.health_log import HealthLog
 from devicemanager.node.quarantine import Quarantine
 from devicemanager.node.sample_duration import SampleDuration
@@ -84,6 +84,10 @@ class SnapshotPublisher:
         self._failures = 0
         self._readable_since_s: float | None = None
         self._none_since_s: float | None = None
+
+    def opened(self, versions: Versions) -> None:
+        """Record with what the cards are read from now on."""
+        self._tracker.versions = versions
 
     def restarted(self, why: RestartReason) -> None:
         """Record that a process for the common sample took the place of another."""

@@ -5,9 +5,9 @@ from collections import Counter
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
-from devicemanager.model.accelerator import CollectorState, CollectorStatus, RestartReason, Sample
-from devicemanager.node.line_allowance import LineAllowance
+from devicemanager.model.accelerator import CollectorState, CollectorStatus, RestartReason, Sample, Versions
 from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.serving.line_allowance import LineAllowance
 
 
 class StatusTracker:
@@ -23,6 +23,7 @@ class StatusTracker:
         self._allowance = LineAllowance(clock)
         self.consecutive_failures = 0
         self.restarts: Counter[RestartReason] = Counter()
+        self.versions = Versions()
 
     @property
     def status(self) -> CollectorStatus:
@@ -37,7 +38,9 @@ class StatusTracker:
         """
         changed = state is not self.status.state
         since = self._clock.now() if changed else self.status.since
-        status = CollectorStatus(state, since, detail, self.consecutive_failures, dict(self.restarts))
+        status = CollectorStatus(
+            state, since, detail, self.consecutive_failures, dict(self.restarts), self.versions
+        )
         self._store.update(status, sample)
         if state is not self._logged and self._allowance.take():
             self._write()

@@ -204,6 +204,7 @@ class Supervisor:
         """Apply a line to the tick."""
         match line:
             case Hello():
+                self._publisher.opened(line.versions)
                 self._name_library(line)
             case Begin(began_s, wall):
                 self._usage.begin_sample()

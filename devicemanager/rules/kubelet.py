@@ -1,17 +1,16 @@
 """A pod's usage from its entry in a kubelet's summary: each figure complete, or absent with a reason.
 
 A container that has ended leaves every sum; any other unknown makes that sum absent, because a sum with a hole
-looks like a smaller pod. Times are compared only with the node's own, so no clock skew matters. A block whose age
-cannot be told, or whose value no node can have, is absent.
+looks like a smaller pod. Times are compared only with the node's own, so no clock skew matters.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from devicemanager.model.accelerator import Figure, Reason
+from devicemanager.model.accelerator import Reason
 from devicemanager.model.pod_stats import (
     ContainerState,
     ContainerStats,
@@ -21,24 +20,7 @@ from devicemanager.model.pod_stats import (
     PodStats,
 )
 from devicemanager.model.usage import PodUsage
-
-STALE_AFTER: Final = timedelta(minutes=2)
-"""How far a CPU or memory block may lie behind the node's own CPU block; kubelets refresh both every 10 to 20 s."""
-
-DISK_STALE_AFTER: Final = timedelta(minutes=5)
-"""The same for disk blocks, which kubelets refresh every minute or so, more slowly on a full disk."""
-
-CLOCK_MARGIN: Final = timedelta(minutes=1)
-"""How much further a block may lie behind the kubelet's own clock: the node's CPU block lies behind it too."""
-
-AHEAD_AT_MOST: Final = timedelta(minutes=3)
-"""How far a block may lie ahead of the kubelet's own clock: clocks are set back by less while they are adjusted."""
-
-HIGHEST_NANOCORES: Final = 2 * 8192 * 10**9
-"""Twice what the largest machine has that Linux runs on."""
-
-HIGHEST_BYTES: Final = 1 << 50
-"""1 PiB, of memory or of local disk."""
+from devicemanager.rules.kubelet_blocks import HIGHEST_BYTES, UNKNOWN_CAPACITY, BlockReader, Measure, NodeCapacity
 
 PRECEDENCE: Final = (
     Reason.INVALID_DATA,
@@ -55,36 +37,6 @@ UNREADABLE: Final = -1
 """Stands for an invalid integer: every figure made of it is absent ``invalid_data``."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeCapacity:
-    """What a node has, as far as it is known: no pod uses twice as much.
-
-    Attributes:
-        cpu_nanocores: None where nobody said.
-        memory_bytes: None where nobody said.
-    """
-
-    cpu_nanocores: int | None = None
-    memory_bytes: int | None = None
-
-
-UNKNOWN_CAPACITY: Final = NodeCapacity()
-
-
-@dataclass(frozen=True, slots=True)
-class _Measure:
-    """The figure of one block, or of a sum of blocks.
-
-    Attributes:
-        time: Of the oldest block in it.
-        carried: Whether the figure was there at all, usable or not.
-    """
-
-    figure: Figure
-    time: datetime | None = None
-    carried: bool = True
 
 
 def newest(entries: Sequence[PodStats]) -> PodStats:
@@ -130,7 +82,7 @@ def pod_usage(
             None where the spec is not known.
         states: Container name -> state, from the pod's status. For others, their blocks tell.
     """
-    blocks = _BlockReader(node_time, answered_at, capacity)
+    blocks = BlockReader(node_time, answered_at, capacity)
     live = _Live.of(pod.containers, own, states)
     cpu = live.unless_carried(blocks.cpu(pod.cpu), lambda stats: blocks.cpu(stats.cpu), blocks.highest_nanocores)
     memory = live.unless_carried(
@@ -145,70 +97,6 @@ def pod_usage(
         ephemeral_storage_used_bytes=ephemeral.figure,
         measured_at=_oldest((cpu, memory, rootfs, ephemeral)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _BlockReader:
-    """Turns one block into a figure or a reason."""
-
-    node_time: datetime | None
-    answered_at: datetime | None
-    capacity: NodeCapacity
-
-    @property
-    def highest_nanocores(self) -> int:
-        """The most that can be true of a pod."""
-        return _twice(self.capacity.cpu_nanocores, HIGHEST_NANOCORES)
-
-    @property
-    def highest_memory_bytes(self) -> int:
-        """The most that can be true of a pod."""
-        return _twice(self.capacity.memory_bytes, HIGHEST_BYTES)
-
-    def cpu(self, block: CpuStats | None) -> _Measure:
-        if block is None:
-            return _missing()
-        if block.usage_nanocores is None:
-            return _missing(not_yet=block.time is None or block.usage_core_nanoseconds is not None)
-        return self._measure(block.usage_nanocores, block.time, STALE_AFTER, self.highest_nanocores)
-
-    def memory(self, block: MemoryStats | None) -> _Measure:
-        if block is None:
-            return _missing()
-        if block.working_set_bytes is None:
-            return _missing(not_yet=block.time is None)
-        if not (block.working_set_bytes or block.usage_bytes or block.rss_bytes):
-            # A running container uses some memory: some kubelets write zeros for what they could not read.
-            return _Measure(Reason.INVALID_DATA, carried=False)
-        return self._measure(block.working_set_bytes, block.time, STALE_AFTER, self.highest_memory_bytes)
-
-    def disk(self, block: DiskStats | None) -> _Measure:
-        if block is None:
-            return _missing()
-        if block.used_bytes is None:
-            return _missing(not_yet=block.time is None)
-        return self._measure(block.used_bytes, block.time, DISK_STALE_AFTER, HIGHEST_BYTES)
-
-    def _measure(self, value: int, time: datetime | None, limit: timedelta, highest: int) -> _Measure:
-        if not 0 <= value <= highest or time is None or self._ahead(time):
-            return _Measure(Reason.INVALID_DATA)
-        return _Measure(Reason.STALE) if self._stale(time, limit) else _Measure(value, time)
-
-    def _ahead(self, time: datetime) -> bool:
-        return self.answered_at is not None and time - self.answered_at > AHEAD_AT_MOST
-
-    def _stale(self, time: datetime, limit: timedelta) -> bool:
-        if self.node_time is not None and self.node_time - time > limit:
-            return True
-        return self.answered_at is not None and self.answered_at - time > limit + CLOCK_MARGIN
-
-
-def _twice(capacity: int | None, highest: int) -> int:
-    return highest if capacity is None else min(2 * capacity, highest)
-
-
-def _missing(*, not_yet: bool = False) -> _Measure:
-    return _Measure(Reason.NOT_YET if not_yet else Reason.NOT_REPORTED, carried=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,26 +129,26 @@ class _Live:
         return cls(live, Reason.NOT_YET if ContainerState.WAITING in states.values() else Reason.NOT_REPORTED)
 
     def unless_carried(
-        self, of_pod: _Measure, of_container: Callable[[ContainerStats], _Measure], highest: int
-    ) -> _Measure:
+        self, of_pod: Measure, of_container: Callable[[ContainerStats], Measure], highest: int
+    ) -> Measure:
         """The pod's own measure, or the sum over the containers where the pod's block does not carry it."""
         if of_pod.carried:
             return of_pod
         summed = self.sum(of_container, highest)
         if isinstance(summed.figure, Reason) and isinstance(of_pod.figure, Reason):
-            return _Measure(_first((summed.figure, of_pod.figure)))
+            return Measure(_first((summed.figure, of_pod.figure)))
         return summed
 
-    def sum(self, of_container: Callable[[ContainerStats], _Measure], highest: int) -> _Measure:
+    def sum(self, of_container: Callable[[ContainerStats], Measure], highest: int) -> Measure:
         """The sum over the containers, absent when any of them is, or it is more than ``highest``."""
         measures = [of_container(stats) for stats in self.containers]
         reasons = [measure.figure for measure in measures if isinstance(measure.figure, Reason)]
         if self.gap is not None:
             reasons.append(self.gap)
         if reasons:
-            return _Measure(_first(reasons))
+            return Measure(_first(reasons))
         total = sum(measure.figure for measure in measures if not isinstance(measure.figure, Reason))
-        return _Measure(total, _oldest(measures)) if total <= highest else _Measure(Reason.INVALID_DATA)
+        return Measure(total, _oldest(measures)) if total <= highest else Measure(Reason.INVALID_DATA)
 
 
 _UNREADABLE_CPU: Final = CpuStats(None, UNREADABLE, UNREADABLE)
@@ -338,6 +226,6 @@ def _first(reasons: Iterable[Reason]) -> Reason:
     return min(reasons, key=PRECEDENCE.index)
 
 
-def _oldest(measures: Iterable[_Measure]) -> datetime | None:
+def _oldest(measures: Iterable[Measure]) -> datetime | None:
     times = (measure.time for measure in measures if not isinstance(measure.figure, Reason))
     return min((time for time in times if time is not None), default=None)

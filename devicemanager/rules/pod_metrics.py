@@ -7,7 +7,8 @@ from typing import Final
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.pod_stats import ContainerState
 from devicemanager.model.usage import ContainerMetrics, PodMetrics, PodUsage, SourceFailure, SourceState
-from devicemanager.rules.kubelet import HIGHEST_BYTES, HIGHEST_NANOCORES, NO_STATES, PRECEDENCE
+from devicemanager.rules.kubelet import NO_STATES, PRECEDENCE
+from devicemanager.rules.kubelet_blocks import HIGHEST_BYTES, HIGHEST_NANOCORES
 
 STALE_AFTER: Final = timedelta(minutes=5)
 """metrics-server keeps figures for a minute or two. Their time may be the node's and is compared with the server's

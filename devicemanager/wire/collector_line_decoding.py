@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, NoReturn
 
 from devicemanager.errors import DocumentError, excerpt
-from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Versions
 from devicemanager.model.figures import BY_NAME
 from devicemanager.rules import plausibility
 from devicemanager.rules.plausibility import CARDS_LIMIT
@@ -102,8 +102,13 @@ def _begin_line(body: Mapping[str, object]) -> Begin:
 def _hello_line(body: Mapping[str, object]) -> Hello:
     if body.get("v") != VERSION:
         raise DocumentError(f"line: hello: version {excerpt(str(body.get('v')))}, not {VERSION}")
-    said = (_one_line(body.get(key)) for key in ("libraryName", "libraryFault", "countCall"))
-    return Hello(excerpt(_text(body, "manufacturer")), *said)
+    return Hello(
+        excerpt(_text(body, "manufacturer")),
+        library=_one_line(body.get("libraryName")),
+        library_fault=_one_line(body.get("libraryFault")),
+        count_call=_one_line(body.get("countCall")),
+        versions=Versions(_one_line(body.get("driverVersion")), _one_line(body.get("libraryVersion"))),
+    )
 
 
 def _failed_line(body: Mapping[str, object]) -> Failed:
@@ -141,6 +146,7 @@ def _card(body: Mapping[str, object]) -> Card:
         id=_identifier(body.get("id")),
         name=_one_line(body.get("name")),
         pci_bus_id=_identifier(body.get("pci")),
+        serial=_one_line(body.get("serial")),
     )
 
 

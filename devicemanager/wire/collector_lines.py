@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from devicemanager.model.accelerator import Card, CollectorState, Reading
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Versions
 from devicemanager.model.figures import FIGURES, PLACES, DeviceFigure
 from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 
@@ -32,12 +32,14 @@ class Hello:
         library: Which file or package it found; None where it does not say.
         library_fault: What is unusual about that; None where nothing is.
         count_call: The library's call that counts the devices; None where it does not say.
+        versions: Of driver and library.
     """
 
     manufacturer: str
     library: str | None = None
     library_fault: str | None = None
     count_call: str | None = None
+    versions: Versions = Versions()  # noqa: RUF009 - it is frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,14 @@ def encode(line: Line) -> bytes:
 
 def _document(line: Hello | Begin | End | Failed) -> dict[str, object]:
     match line:
-        case Hello(manufacturer, library, fault, count_call):
-            said = {"libraryName": library, "libraryFault": fault, "countCall": count_call}
+        case Hello(manufacturer, library, fault, count_call, versions):
+            said = {
+                "libraryName": library,
+                "libraryFault": fault,
+                "countCall": count_call,
+                "driverVersion": versions.driver,
+                "libraryVersion": versions.library,
+            }
             more = {key: value for key, value in said.items() if value is not None}
             return {"hello": {"v": VERSION, "manufacturer": manufacturer, **more}}
         case Begin(monotonic_s, wall):
@@ -134,6 +142,8 @@ def _identity(card: Card) -> str:
         members = {"index": card.index, "parent": card.parent, "id": card.id, "profile": card.profile}
     else:
         members = {"index": card.index, "id": card.id, "name": card.name, "pci": card.pci_bus_id}
+        if card.serial is not None:
+            members["serial"] = card.serial
     return _encode(members)[1:-1]
 
 

@@ -47,6 +47,11 @@ Absent: TypeAlias = Annotated[
 ]
 
 
+def _optional(key: str, meaning: str, schema: dict[str, Any] | None = None) -> Any:
+    """A field that is left out where there is nothing to say."""
+    return Field(default=None, alias=key, description=meaning, json_schema_extra=schema)
+
+
 class _Model(BaseModel):
     """Base of the document's parts: keys by alias, newer servers' extra keys ignored."""
 
@@ -58,9 +63,9 @@ class _Given(_Model):
 
     id: str = Field(description="Vendor UUID of the card; of the partition where it has one of its own.")
     manufacturer: str = Field(default="", description="Manufacturer, as its device manager is labelled: nvidia.")
-    index: Int32 | None = Field(default=None, description="The allocator's ordinal on the node. No identity.")
-    name: str | None = Field(default=None, description="Product name.")
-    profile: str | None = Field(default=None, description="Profile of a partition: 1g.10gb.")
+    index: Int32 | None = _optional("index", "The allocator's ordinal on the node. No identity.")
+    name: str | None = _optional("name", "Product name.")
+    profile: str | None = _optional("profile", "Profile of a partition: 1g.10gb.")
     mode: str = Field(
         default="",
         description="How it was given. Exclusive, Shared and None show the card's figures; Sliced and Partitioned "
@@ -71,12 +76,9 @@ class _Given(_Model):
 
 def _figure_field(spec: FigureSpec) -> tuple[Any, Any]:
     """The field of one figure: what it is read into, and what is said of it."""
-    extra: dict[str, Any] = {"x-kubernetes-list-type": "atomic"} if spec.quantity.names else {}
+    schema = {"x-kubernetes-list-type": "atomic"} if spec.quantity.names else None
     kind = list[StrictStr] if spec.quantity.names else Int64 if spec.quantity.bits > 32 else Int32
-    field = Field(
-        default=None, alias=spec.sample_key, description=_sample_text(spec), json_schema_extra=extra or None
-    )
-    return kind | None, field
+    return kind | None, _optional(spec.sample_key, _sample_text(spec), schema)
 
 
 def _sample_text(spec: FigureSpec) -> str:
@@ -96,19 +98,18 @@ else:
 class Accelerator(_WithFigures):
     """One accelerator, or one partition of one, that was given to the Instance."""
 
-    unhealthy: StrictBool | None = Field(
-        default=None, description="Whether any health check of the board says that it is unhealthy."
+    unhealthy: StrictBool | None = _optional(
+        "unhealthy", "Whether any health check of the board says that it is unhealthy."
     )
-    unhealthy_reason: str | None = Field(
-        default=None, alias="unhealthyReason", description="Why it is unhealthy; left out where nothing says so."
+    unhealthy_reason: str | None = _optional(
+        "unhealthyReason", "Why it is unhealthy; left out where nothing says so."
     )
-    memory_granted_mib: Int64 | None = Field(
-        default=None,
-        alias="memoryTotalMiB",
-        description="Memory that was given, MiB: a slice's part of the card, else memoryMiB; the operator's name.",
+    memory_granted_mib: Int64 | None = _optional(
+        "memoryTotalMiB",
+        "Memory that was given, MiB: a slice's part of the card, else memoryMiB; the operator's name.",
     )
-    memory_used_mib: Int64 | None = Field(
-        default=None, alias="memoryUsedMiB", description="The same as memoryUsageMiB, as the operator names it."
+    memory_used_mib: Int64 | None = _optional(
+        "memoryUsedMiB", "The same as memoryUsageMiB, as the operator names it."
     )
     absent: Absent = None
 
@@ -116,13 +117,11 @@ class Accelerator(_WithFigures):
 class ResourceSums(_Model):
     """Of the pod as a whole, to compute percentages of; a key is left out where there is none."""
 
-    cpu_millicores: Int64 | None = Field(
-        default=None, alias="cpuMilliCores", description="CPU, thousandths of a core, rounded up per container."
+    cpu_millicores: Int64 | None = _optional(
+        "cpuMilliCores", "CPU, thousandths of a core, rounded up per container."
     )
-    memory_mib: Int64 | None = Field(default=None, alias="memoryMiB", description="Memory, MiB, rounded up.")
-    ephemeral_storage_mib: Int64 | None = Field(
-        default=None, alias="ephemeralStorageMiB", description="Ephemeral storage, MiB, rounded up."
-    )
+    memory_mib: Int64 | None = _optional("memoryMiB", "Memory, MiB, rounded up.")
+    ephemeral_storage_mib: Int64 | None = _optional("ephemeralStorageMiB", "Ephemeral storage, MiB, rounded up.")
 
 
 class Source(_Model):
@@ -137,20 +136,16 @@ class Source(_Model):
         "collector's state.",
         json_schema_extra=_STATE_VALUES,
     )
-    age_s: Int64 | None = Field(
-        default=None,
-        alias="ageSeconds",
-        description="Seconds between its measurement and this answer, whatever the clocks say; never negative.",
+    age_s: Int64 | None = _optional(
+        "ageSeconds", "Seconds between its measurement and this answer, whatever the clocks say; never negative."
     )
-    message: str | None = Field(default=None, description="One line for a person.")
+    message: str | None = _optional("message", "One line for a person.")
 
 
 def _declared(key: str, what: str) -> Any:
     """The field of a sum of limits."""
-    return Field(
-        default=None,
-        alias=key,
-        description=f"{what}: sum of the limits that the pod's containers have, rounded up; 0 where none has one.",
+    return _optional(
+        key, f"{what}: sum of the limits that the pod's containers have, rounded up; 0 where none has one."
     )
 
 
@@ -161,55 +156,41 @@ class Sample(_Model):
         description="When the oldest part of the sample was measured; the time of the read when nothing was.",
         json_schema_extra={"format": "date-time"},
     )
-    cpu_usage_nanocores: Int64 | None = Field(
-        default=None, alias="cpuUsageNanoCores", description="CPU in use, billionths of a core."
+    cpu_usage_nanocores: Int64 | None = _optional("cpuUsageNanoCores", "CPU in use, billionths of a core.")
+    memory_working_set_mib: Int64 | None = _optional(
+        "memoryWorkingSetMiB", "Working set, as the kubelet evicts by it, MiB, rounded up."
     )
-    memory_working_set_mib: Int64 | None = Field(
-        default=None,
-        alias="memoryWorkingSetMiB",
-        description="Working set, as the kubelet evicts by it, MiB, rounded up.",
+    rootfs_used_mib: Int64 | None = _optional(
+        "rootfsUsedMiB", "Writable layers of all containers, MiB, rounded up."
     )
-    rootfs_used_mib: Int64 | None = Field(
-        default=None, alias="rootfsUsedMiB", description="Writable layers of all containers, MiB, rounded up."
-    )
-    ephemeral_storage_used_mib: Int64 | None = Field(
-        default=None,
-        alias="ephemeralStorageUsedMiB",
-        description="Writable layers, logs and emptyDirs of the pod, MiB, rounded up.",
+    ephemeral_storage_used_mib: Int64 | None = _optional(
+        "ephemeralStorageUsedMiB", "Writable layers, logs and emptyDirs of the pod, MiB, rounded up."
     )
     cpu_total_millicores: Int64 | None = _declared("cpuTotalMilliCores", "CPU, thousandths of a core")
-    cpu_used_millicores: Int64 | None = Field(
-        default=None,
-        alias="cpuUsedMilliCores",
-        description="The same as cpuUsageNanoCores in thousandths of a core, rounded up, as the operator names it.",
+    cpu_used_millicores: Int64 | None = _optional(
+        "cpuUsedMilliCores",
+        "The same as cpuUsageNanoCores in thousandths of a core, rounded up, as the operator names it.",
     )
     memory_total_mib: Int64 | None = _declared("memoryTotalMiB", "Memory, MiB")
-    memory_used_mib: Int64 | None = Field(
-        default=None,
-        alias="memoryUsedMiB",
-        description="The same as memoryWorkingSetMiB, as the operator names it.",
+    memory_used_mib: Int64 | None = _optional(
+        "memoryUsedMiB", "The same as memoryWorkingSetMiB, as the operator names it."
     )
     storage_total_mib: Int64 | None = _declared("storageTotalMiB", "Ephemeral storage, MiB")
-    storage_used_mib: Int64 | None = Field(
-        default=None,
-        alias="storageUsedMiB",
-        description="The same as ephemeralStorageUsedMiB, as the operator names it.",
+    storage_used_mib: Int64 | None = _optional(
+        "storageUsedMiB", "The same as ephemeralStorageUsedMiB, as the operator names it."
     )
-    accelerators: list[Accelerator] | None = Field(
-        default=None,
-        description="The Instance's own accelerators; left out when it has none.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"]},
+    accelerators: list[Accelerator] | None = _optional(
+        "accelerators",
+        "The Instance's own accelerators; left out when it has none.",
+        {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"]},
     )
-    requests: ResourceSums | None = Field(default=None, description="What the pod requests.")
-    limits: ResourceSums | None = Field(
-        default=None,
-        description="What the pod is limited to as a whole: a key is left out where a container has no limit.",
+    requests: ResourceSums | None = _optional("requests", "What the pod requests.")
+    limits: ResourceSums | None = _optional(
+        "limits", "What the pod is limited to as a whole: a key is left out where a container has no limit."
     )
     absent: Absent = None
-    sources: list[Source] | None = Field(
-        default=None,
-        description="Every source asked, and how that ended.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    sources: list[Source] | None = _optional(
+        "sources", "Every source asked, and how that ended.", {"x-kubernetes-list-type": "atomic"}
     )
 
 
@@ -219,13 +200,10 @@ class Metadata(_Model):
     name: str = Field(description="Name of the Instance.")
     namespace: str = Field(description="Namespace of the Instance.")
     uid: str = Field(default="", description="UID of the Instance.")
-    creation_timestamp: str | None = Field(
-        default=None,
-        alias="creationTimestamp",
-        description="When the Instance was created.",
-        json_schema_extra={"format": "date-time"},
+    creation_timestamp: str | None = _optional(
+        "creationTimestamp", "When the Instance was created.", {"format": "date-time"}
     )
-    labels: dict[str, str] | None = Field(default=None, description="Labels of the Instance.")
+    labels: dict[str, str] | None = _optional("labels", "Labels of the Instance.")
 
 
 class InstanceMetrics(_Model):
@@ -234,22 +212,18 @@ class InstanceMetrics(_Model):
     kind: str = Field(default=KIND, description="InstanceMetrics.")
     api_version: str = Field(alias="apiVersion", description="API group and version.")
     metadata: Metadata = Field(description="Of the Instance.")
-    sample: Sample | None = Field(default=None, description="The current sample. No history is kept.")
+    sample: Sample | None = _optional("sample", "The current sample. No history is kept.")
 
 
 class ListMetadata(_Model):
     """Where the list stands. It has no version to watch from."""
 
-    resource_version: str | None = Field(
-        default=None, alias="resourceVersion", description="Always empty: samples have no history."
+    resource_version: str | None = _optional("resourceVersion", "Always empty: samples have no history.")
+    continue_: str | None = _optional(
+        "continue", "To be sent back for the next page of a limited list; left out on the last."
     )
-    continue_: str | None = Field(
-        default=None,
-        alias="continue",
-        description="To be sent back for the next page of a limited list; left out on the last.",
-    )
-    remaining_item_count: Int64 | None = Field(
-        default=None, alias="remainingItemCount", description="Instances behind this page; left out on the last."
+    remaining_item_count: Int64 | None = _optional(
+        "remainingItemCount", "Instances behind this page; left out on the last."
     )
 
 

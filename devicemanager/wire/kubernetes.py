@@ -19,9 +19,15 @@ class Document(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class StatusDetails(Document, frozen=True):
-    """Which object a Status is about; the name is empty where it is about none in particular."""
+    """What a Status is about.
+
+    Attributes:
+        name: Of the object; empty where it is about none in particular.
+        retry_after_seconds: When to come back; None where it does not say.
+    """
 
     name: str = ""
+    retry_after_seconds: int | None = None
 
 
 class Status(Document, frozen=True):

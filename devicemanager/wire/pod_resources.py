@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from devicemanager.errors import DocumentError
 from devicemanager.model.usage import Resources
@@ -18,8 +18,8 @@ from devicemanager.wire.json_values import items, mapping, member, text
 
 _BYTES_PER_MIB: Final = 2**20
 
-_RESIZABLE: Final = frozenset({"cpu", "memory"})
-"""What a resize in place can change."""
+_REMEMBERED_CONTAINERS: Final = 64
+"""More make a pod's sums too large to be kept."""
 
 
 class _Written(NamedTuple):
@@ -61,29 +61,33 @@ class PodResources:
             for entry in items(status.get(key))
             if (name := text(member(entry, "name"))) is not None
         }
-        own = _InForce(spec.get("resources"), status.get("resources"))
+        own = _in_force(spec.get("resources"), status.get("resources"))
         containers = tuple(
-            _InForce(member(container, "resources"), applied.get(text(member(container, "name")) or ""))
+            _in_force(member(container, "resources"), applied.get(text(member(container, "name")) or ""))
             for container in _lasting_containers(spec)
         )
-        requests, limits = (
-            tuple(_written(own, containers, kind, resource) for resource in ("cpu", "memory", "ephemeral-storage"))
-            for kind in ("requests", "limits")
-        )
-        return cls(_summed(*requests), _effective(*limits), _declared(*limits))
+        return (_sums if len(containers) <= _REMEMBERED_CONTAINERS else _sums.__wrapped__)(own, containers)
 
 
-@dataclass(frozen=True, slots=True)
-class _InForce:
-    """The resources of a container, or of the pod: as the spec has them, and as the status does."""
+_Quantities: TypeAlias = tuple[str | None, str | None, str | None]
+"""Of CPU, memory and ephemeral storage as they are written, each None where there is none."""
 
-    spec: object
-    status: object
 
-    def quantity(self, kind: str, resource: str) -> object:
-        """As written; None where there is none. A status that names nothing says nothing."""
-        says = mapping(member(self.status, "limits")) or mapping(member(self.status, "requests"))
-        return member(self.status if says and resource in _RESIZABLE else self.spec, kind, resource)
+_InForce: TypeAlias = tuple[_Quantities, _Quantities]
+"""Requests, and limits."""
+
+
+def _in_force(spec: object, status: object) -> _InForce:
+    """The requests and limits of a container, or of the pod. A status that names nothing says nothing."""
+    of_spec = mapping(member(spec, "requests")), mapping(member(spec, "limits"))
+    of_status = mapping(member(status, "requests")), mapping(member(status, "limits"))
+    # A resize in place changes CPU and memory only.
+    resizable = of_status if any(of_status) else of_spec
+    requests, limits = (
+        (_text(applied.get("cpu")), _text(applied.get("memory")), _text(asked.get("ephemeral-storage")))
+        for applied, asked in zip(resizable, of_spec, strict=True)
+    )
+    return requests, limits
 
 
 def _lasting_containers(spec: Mapping[str, object]) -> Iterator[object]:
@@ -94,44 +98,36 @@ def _lasting_containers(spec: Mapping[str, object]) -> Iterator[object]:
             yield container
 
 
-def _written(own: _InForce, containers: Sequence[_InForce], kind: str, resource: str) -> _Written:
-    named = [value for each in containers if (value := each.quantity(kind, resource)) is not None]
-    of_pod = own.quantity(kind, resource)
-    return _Written(
-        None if of_pod is None else _text(of_pod), tuple(map(_text, named)), len(named) == len(containers) > 0
-    )
+def _written(own: str | None, containers: Sequence[str | None]) -> _Written:
+    named = tuple(value for value in containers if value is not None)
+    return _Written(own, named, len(named) == len(containers) > 0)
 
 
-def _text(value: object) -> str:
-    """A quantity as it is written; empty text where it cannot be one."""
+def _text(value: object) -> str | None:
+    """A quantity as it is written; empty text where it cannot be one, None where there is none."""
+    if value is None:
+        return None
     written = json_values.quantity(value)
     return written if written is not None and len(written) <= quantity.TEXT_LIMIT else ""
 
 
-# Sums are remembered, because most pods ask for one of few sizes, and exact arithmetic takes its time.
-
-
 @lru_cache(maxsize=1024)
-def _summed(cpu: _Written, memory: _Written, storage: _Written) -> Resources:
-    """The sums of what is named; None where nothing is."""
-    return Resources(_sum(cpu, _millicores), _sum(memory, _mib), _sum(storage, _mib))
-
-
-@lru_cache(maxsize=1024)
-def _effective(cpu: _Written, memory: _Written, storage: _Written) -> Resources:
-    """The limits of the pod as a whole."""
-    return Resources(
-        _sum(cpu, _millicores) if _limits(cpu) else None,
-        _sum(memory, _mib) if _limits(memory) else None,
-        _sum(storage, _mib),
+def _sums(own: _InForce, containers: tuple[_InForce, ...]) -> PodResources:
+    """Remembered, because most pods ask for one of few sizes, and exact arithmetic takes its time."""
+    (cpu, memory, storage), limits = (
+        [_written(own[kind][place], [each[kind][place] for each in containers]) for place in range(3)]
+        for kind in range(2)
     )
-
-
-@lru_cache(maxsize=1024)
-def _declared(cpu: _Written, memory: _Written, storage: _Written) -> Resources:
-    """The sums in which no limit counts as 0."""
-    return Resources(
-        *(_sum(each, unit, none=0) for each, unit in ((cpu, _millicores), (memory, _mib), (storage, _mib)))
+    return PodResources(
+        requests=Resources(_sum(cpu, _millicores), _sum(memory, _mib), _sum(storage, _mib)),
+        limits=Resources(
+            _sum(limits[0], _millicores) if _limits(limits[0]) else None,
+            _sum(limits[1], _mib) if _limits(limits[1]) else None,
+            _sum(limits[2], _mib),
+        ),
+        declared_limits=Resources(
+            _sum(limits[0], _millicores, none=0), _sum(limits[1], _mib, none=0), _sum(limits[2], _mib, none=0)
+        ),
     )
 
 

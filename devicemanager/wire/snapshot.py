@@ -17,9 +17,9 @@ from devicemanager.errors import DocumentError, ExcessError, excerpt
 from devicemanager.model.accelerator import CollectorState, CollectorStatus, Reading, Reason, Snapshot
 from devicemanager.model.figures import BY_NAME, FIGURES, FigureSpec, Scope
 from devicemanager.model.usage import PeerSnapshot, SliceUsage, SnapshotCard
-from devicemanager.rules import cards as card_rules
 from devicemanager.rules import freshness, units
 from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
+from devicemanager.rules.snapshot_view import agreed
 from devicemanager.wire import bounds
 from devicemanager.wire.json_values import items, member
 from devicemanager.wire.lenient import (
@@ -252,7 +252,7 @@ def _cards(groups: Iterable[_Group]) -> Mapping[str, tuple[SnapshotCard, ...]]:
         known = cards.setdefault(group.manufacturer, {})
         for card in group.accelerators:
             found = card.snapshot_card()
-            known[card.id] = card_rules.agreed(known[card.id], found) if card.id in known else found
+            known[card.id] = agreed(known[card.id], found) if card.id in known else found
     return {manufacturer: tuple(known.values()) for manufacturer, known in cards.items()}
 
 

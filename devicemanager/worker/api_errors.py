@@ -11,15 +11,23 @@ def fetch_error(status: int, body: bytes, retry_after_s: int | None = None) -> F
     """The error for an error answer of the API server, with the message of its Status if it sent one.
 
     A missing object keeps the reason ``NotFound``; a kind that is not served at all comes without a reason.
+
+    Args:
+        status: Of the answer, or the code of a Status that a watch ends with.
+        body: The Status, or whatever was sent instead.
+        retry_after_s: What the answer's head says; None takes it from the Status.
     """
     answer = kubernetes.parse_status(body)
+    details = answer.details if answer is not None else None
+    if retry_after_s is None and details is not None and details.retry_after_seconds is not None:
+        retry_after_s = max(0, details.retry_after_seconds)
     message = excerpt(answer.message if answer and answer.message else body.decode("utf-8", "replace"))
     return FetchError(
         _STATES.get(status, SourceState.UNREACHABLE if status >= 500 else SourceState.INVALID),
         f"HTTP {status}: {message}" if message else f"HTTP {status}",
         status=status,
         reason=answer.reason if answer and _UNKNOWN_KIND not in answer.message else None,
-        object_name=answer.details.name or None if answer and answer.details else None,
+        object_name=details.name or None if details is not None else None,
         retry_after_s=retry_after_s,
     )
 

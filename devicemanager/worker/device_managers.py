@@ -4,13 +4,11 @@ Pods are kept by one watch, so finding one costs no request. A snapshot comes ov
 verified under a name given separately, because certificates name the device managers and not today's address.
 """
 
-import ipaddress
 import math
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Final, NoReturn, Self, TypeAlias
+from typing import Final, NoReturn, Self
 
 import aiohttp
 import structlog
@@ -18,63 +16,41 @@ from structlog.typing import FilteringBoundLogger
 from yarl import URL
 
 from devicemanager.clock import Clock
-from devicemanager.errors import DocumentError, FetchError, excerpt
+from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import PeerSnapshot, SnapshotReading, SourceState
 from devicemanager.rules import freshness
 from devicemanager.transport.client import HttpClient
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
-from devicemanager.wire import pods, snapshot
+from devicemanager.wire import snapshot
 from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.deadlines import Countdown
 from devicemanager.worker.decoding import Decoding
+from devicemanager.worker.device_manager_pods import (
+    COMPONENT,
+    COMPONENT_LABEL,
+    DeviceManager,
+    Place,
+    describe,
+    newest_first,
+)
 from devicemanager.worker.reflector import Reflector
-
-COMPONENT_LABEL: Final = "app.kubernetes.io/component"
-COMPONENT: Final = "device-manager"
-MANUFACTURER_LABEL: Final = "gpustack.ai/manufacturer"
-
-PORT_NAME: Final = "https"
-DEFAULT_PORT: Final = 32443
-"""Where a pod names no port ``https``."""
 
 READ_DEADLINE_S: Final = 3.0
 
 CANDIDATES_AT_MOST: Final = 3
 """Pods asked for one snapshot, each of which gets its share of the time."""
 
-ADDRESSES_AT_MOST: Final = 2
-"""Of one pod: one of each family."""
-
 SET_ASIDE_S: Final = 30.0
 """How long a pod that failed is asked after the others; a rolled one takes less to start or to go."""
+
 CLOSED: Final = (
     "it closed the connection without an answer, as for a certificate of ours that it does not accept; "
     "its log says handshake_refused then"
 )
 
-_OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 
 _log: FilteringBoundLogger = structlog.get_logger()
-
-Place: TypeAlias = tuple[str, str]
-"""A node, and a manufacturer."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceManager:
-    """A device manager's pod that can be reached.
-
-    Attributes:
-        urls: Of its snapshot, at its primary address first.
-        created_at: During a rollout two may be ready; the newer one is asked first.
-    """
-
-    node: str
-    manufacturer: str
-    urls: tuple[URL, ...]
-    created_at: datetime
-    pod: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +167,7 @@ class DeviceManagers:
             problem = self._pods.problem
             raise FetchError(problem.state, f"the device managers cannot be listed: {problem.message}")
         if self._indexed != self._pods.changes:
-            self._index = _newest_first(self._pods.items.values())
+            self._index = newest_first(self._pods.items.values())
             self._indexed = self._pods.changes
             known = set(self._pods.items.values())
             self._failed = {each: at_s for each, at_s in self._failed.items() if each in known}
@@ -262,36 +238,6 @@ class DeviceManagers:
             tls=self._tls(),
             server_hostname=self._server_name,
         )
-
-
-def describe(item: bytes) -> DeviceManager | None:
-    """The device manager in a pod; None for a pod that cannot be reached now.
-
-    Raises:
-        DocumentError: The bytes are no pod.
-    """
-    pod = pods.parse(item)
-    manufacturer = pod.labels.get(MANUFACTURER_LABEL)
-    if not pod.ready or pod.terminating or pod.node_name is None or not pod.pod_ips or not manufacturer:
-        return None
-    port = pod.ports.get(PORT_NAME, DEFAULT_PORT)
-    urls = tuple(_snapshot_url(pod.name, address, port) for address in pod.pod_ips[:ADDRESSES_AT_MOST])
-    return DeviceManager(pod.node_name, manufacturer, urls, pod.created_at or _OLDEST, pod.name)
-
-
-def _snapshot_url(pod: str, address: str, port: int) -> URL:
-    try:
-        host = str(ipaddress.ip_address(address))
-    except ValueError as error:
-        raise DocumentError(f"pod {pod} has the address {excerpt(address, 64)!r}") from error
-    return URL.build(scheme="https", host=host, port=port, path="/monitor/snapshot")
-
-
-def _newest_first(device_managers: Iterable[DeviceManager]) -> dict[Place, Sequence[DeviceManager]]:
-    found: dict[Place, list[DeviceManager]] = {}
-    for each in sorted(device_managers, key=lambda each: (each.created_at, each.pod), reverse=True):
-        found.setdefault((each.node, each.manufacturer), []).append(each)
-    return dict(found)
 
 
 def _only(found: PeerSnapshot, manufacturer: str) -> PeerSnapshot:

@@ -92,6 +92,7 @@ class DirectKubelets(KubeletSource):
         self._cluster = cluster
         self._bearer = bearer
         self._access = access
+        self._clock = clock
         self._http = HttpClient(clock)
         self._decoding = Decoding()
         self._nodes: SharedReads[str, _Located] = SharedReads(self._locate, clock, max_age_s=ADDRESS_MAX_AGE_S)
@@ -110,10 +111,11 @@ class DirectKubelets(KubeletSource):
     @override
     async def read(self, node: str) -> NodeRead:
         left = Countdown(READ_DEADLINE_S)
+        began_s = self._clock.monotonic()
         located = await self._located(node, left)
         known = frozenset(located.urls)
         outcome = await attempt(self._read_at(node, located, left))
-        if isinstance(outcome, FetchError) and _may_have_moved(outcome):
+        if isinstance(outcome, FetchError) and _may_have_moved(outcome) and located.read_at_s < began_s:
             self._nodes.forget(node)
             moved = None if left.over else await attempt(self._located(node, left))
             if isinstance(moved, _Located) and not known.issuperset(moved.urls):
@@ -175,7 +177,12 @@ class DirectKubelets(KubeletSource):
     async def _locate(self, node: str) -> "_Located":
         path = object_path("/api/v1/nodes", node)
         found = nodes.parse(await self._cluster.get(path, deadline_s=READ_DEADLINE_S))
-        return _Located(summary_urls(found, self._access.address_types), found.cpu_nanocores)
+        types = self._access.address_types
+        if self._access.tls().verify_mode is ssl.CERT_NONE:
+            # Whoever answers is shown our token: only where the first choice is.
+            listed = {entry.type for entry in found.addresses}
+            types = [kind for kind in types if kind in listed][:1] or types
+        return _Located(summary_urls(found, types), found.cpu_nanocores, self._clock.monotonic())
 
 
 def _may_have_moved(error: FetchError) -> bool:
@@ -191,10 +198,12 @@ class _Located:
 
     Attributes:
         urls: The one that answered last comes first.
+        read_at_s: When the Node was read, on the monotonic clock.
     """
 
     urls: list[URL]
     cpu_nanocores: int | None
+    read_at_s: float
 
 
 def summary_urls(node: nodes.Node, address_types: Sequence[nodes.AddressType]) -> list[URL]:

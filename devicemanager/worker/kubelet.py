@@ -16,7 +16,7 @@ from devicemanager.model.pod_stats import PodStats
 from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.rules import freshness
 from devicemanager.rules import kubelet as rules
-from devicemanager.rules.kubelet import NodeCapacity
+from devicemanager.rules.kubelet_blocks import NodeCapacity, is_stale
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received
 from devicemanager.wire import kubelet_summary
@@ -48,6 +48,11 @@ class NodeRead:
     summary: Summary
     received: Received
     cpu_nanocores: int | None = None
+
+    def is_stale(self, clock: Clock) -> bool:
+        """Whether the node's own figures were old when they came, by the kubelet's own clock."""
+        measured_at = self.summary.node_cpu_time
+        return measured_at is not None and is_stale(measured_at, self.received.answered_at(clock))
 
     def predates(self, pod: Pod, clock: Clock) -> bool:
         """Whether it lacks the pod, and may do so because the pod is newer. One that has just come does not."""

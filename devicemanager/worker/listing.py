@@ -6,6 +6,7 @@ that would be one request for each pod.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Final
 
 from devicemanager.clock import Clock
@@ -16,7 +17,7 @@ from devicemanager.transport.failures import attempt
 from devicemanager.wire.pods import Pod
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.deadlines import Countdown, Deadlines
-from devicemanager.worker.outcomes import Choose, DeadlineExceeded, ListOutcome, ListResult, Unavailable
+from devicemanager.worker.outcomes import Choose, DeadlineExceeded, ListOutcome, ListResult, Select, Unavailable
 from devicemanager.worker.sources import Sources, assemble, of_pod
 from devicemanager.worker.workloads.reads import Name, WorkloadReads
 from devicemanager.worker.workloads.workload import Located, NotLocated
@@ -36,6 +37,7 @@ async def read_all(
     sources: Sources,
     clock: Clock,
     namespace: str | None,
+    select: Select | None,
     choose: Choose | None,
     left: Countdown,
     deadlines: Deadlines,
@@ -46,6 +48,9 @@ async def read_all(
     if isinstance(listed, FetchError):
         return _unlisted(kind, listed, left)
     ordered = sorted(listed.items, key=lambda each: (each.namespace, each.name))
+    if select is not None:
+        wanted = await sources.slices.map(select, ordered)
+        ordered = list(compress(ordered, wanted))
     chosen = ordered if choose is None else choose(ordered)
     pods = await attempt(reads.pods_of_many(namespace, chosen, deadline_s=left.at_most(deadlines.api_s)))
     if isinstance(pods, FetchError):

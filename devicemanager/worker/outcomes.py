@@ -54,6 +54,9 @@ class ListOutcome:
     absences: Mapping[str, str] = field(default_factory=dict)
 
 
+Select: TypeAlias = Callable[[WorkloadObject], bool]
+"""Whether a workload is wanted. Asked of each in turn, and meanwhile others get theirs."""
+
 Choose: TypeAlias = Callable[[Sequence[WorkloadObject]], Sequence[WorkloadObject]]
 """Of the workloads there are, by namespace and name, those to be measured and answered, in that order."""
 
@@ -74,13 +77,19 @@ class Reader(Protocol):
         ...
 
     async def list(
-        self, namespace: str | None = None, *, choose: Choose | None = None, deadline_s: float | None = None
+        self,
+        namespace: str | None = None,
+        *,
+        select: Select | None = None,
+        choose: Choose | None = None,
+        deadline_s: float | None = None,
     ) -> ListResult:
         """The workloads of a namespace, or of all, each with its sample. Never raises, as ``read``.
 
         Args:
             namespace: None for all. One that Kubernetes would refuse is empty, as it is there.
-            choose: Which of them; of the others nothing is read but their objects. None for every one.
+            select: Which of them are wanted. None for every one.
+            choose: Which of those; of the others nothing is read but their objects. None for every one.
             deadline_s: As for ``read``.
         """
         ...

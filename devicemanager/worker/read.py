@@ -22,6 +22,7 @@ from devicemanager.worker.outcomes import (
     NotFound,
     Outcome,
     Reader,
+    Select,
     Unavailable,
 )
 from devicemanager.worker.sources import Sources, assemble, of_pod
@@ -67,13 +68,18 @@ class WorkloadReader(Reader):
 
     @override
     async def list(
-        self, namespace: str | None = None, *, choose: Choose | None = None, deadline_s: float | None = None
+        self,
+        namespace: str | None = None,
+        *,
+        select: Select | None = None,
+        choose: Choose | None = None,
+        deadline_s: float | None = None,
     ) -> ListResult:
         left = Countdown(self._whole_s(deadline_s))
         if namespace is not None and not is_name(namespace):
             return ListOutcome(())
         return await listing.read_all(
-            self._reads, self._sources, self._clock, namespace, choose, left, self._deadlines
+            self._reads, self._sources, self._clock, namespace, select, choose, left, self._deadlines
         )
 
     def _whole_s(self, deadline_s: float | None) -> float:

@@ -18,7 +18,8 @@ from devicemanager.rules import freshness
 from devicemanager.rules.merge import KUBELET, METRICS_SERVER, PodOutcome, SnapshotOutcome, device_manager, merge
 from devicemanager.transport.failures import attempt
 from devicemanager.wire.pods import Pod
-from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
+from devicemanager.worker.device_manager_pods import Place
+from devicemanager.worker.device_managers import DeviceManagers, SnapshotRead
 from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
 from devicemanager.worker.single_flight import Pending, SharedReads
@@ -72,7 +73,7 @@ class Sources:
         self._metrics_server = metrics_server
         self._device_managers = device_managers
         self._clock = clock
-        self.health = SourceHealth()
+        self.health = SourceHealth(clock)
         self._resources = AsyncExitStack()
         self.slices = Slices(clock)
         self.kubelets: SharedReads[str, NodeRead] = SharedReads(
@@ -99,10 +100,10 @@ class Sources:
         return self.kubelets.begin(node, deadline_s=deadline_s)
 
     async def _read_kubelet(self, node: str) -> NodeRead:
-        return await self._noting(KUBELET, node, self._kubelet_source.read(node), _no_fault)
+        return await self._noting(KUBELET, node, self._kubelet_source.read(node), self._fault_of_summary)
 
     async def _read_metrics(self, name: Name) -> MetricsRead:
-        return await self._noting(METRICS_SERVER, None, self._metrics_server.read(name), _no_fault)
+        return await self._noting(METRICS_SERVER, None, self._metrics_server.read(name), lambda _: None)
 
     async def _read_snapshot(self, place: Place) -> SnapshotRead:
         node, manufacturer = place
@@ -114,12 +115,18 @@ class Sources:
     ) -> T:
         outcome = await attempt(read)
         if isinstance(outcome, FetchError):
-            # That it has not measured one pod yet says nothing of a source.
-            well = outcome.state is SourceState.NOT_YET
-            self.health.note(source, node, None if well else failure(outcome))
+            if (source, outcome.state) != (METRICS_SERVER, SourceState.NOT_SERVED):  # a cluster may have none
+                # That it has not measured one pod yet says nothing of a source.
+                well = outcome.state is SourceState.NOT_YET
+                self.health.note(source, node, None if well else failure(outcome))
             raise outcome
         self.health.note(source, node, fault_of(outcome))
         return outcome
+
+    def _fault_of_summary(self, read: NodeRead) -> SourceFailure | None:
+        if not read.is_stale(self._clock):
+            return None
+        return SourceFailure(SourceState.STALE, "its figures are several minutes old by its own clock")
 
     def _fault_of(self, read: SnapshotRead) -> SourceFailure | None:
         found: PeerSnapshot = read.snapshot
@@ -178,7 +185,3 @@ def of_pod(read: NodeRead | MetricsRead | FetchError, located: Located, clock: C
 def failure(error: FetchError) -> SourceFailure:
     """The failure that an answer reports."""
     return SourceFailure(error.state, error.message)
-
-
-def _no_fault(_: object) -> None:
-    return None

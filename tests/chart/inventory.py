@@ -5,16 +5,18 @@
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.chart.previous import PREVIOUS, ROOT
+from tests.chart.previous import PREVIOUS, ROOT, git
 
 KEPT: Final = Path(__file__).with_name("inventory.json")
 PAGES: Final = ("figures", "kubectl", "log-events", "metrics", "settings", "troubleshooting", "values")
+
+CARD: Final = "labels of a card's figures"
+"""Stands among the metrics for all of a card's figures."""
 
 Names = Mapping[str, Mapping[str, str]]
 """Kind -> name -> what else of it matters: its labels or keys, sorted, or its default."""
@@ -58,7 +60,7 @@ def _metrics(pages: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     card = re.search(
         r"labels of a card are (.*?)[;.]\s|figures[^:]*?, with the labels (.*?):", pages["metrics"], re.S
     )
-    yield "labels of a card's figures", _words(card[1] or card[2]) if card else ""
+    yield CARD, _words(card[1] or card[2]) if card else ""
 
 
 def _flags(page: str) -> Iterator[tuple[str, str]]:
@@ -81,17 +83,8 @@ def current() -> Names:
 
 
 def previous() -> Names:
-    """Of the version before, out of git.
-
-    Raises:
-        subprocess.CalledProcessError: git does not have its commit.
-    """
-
-    def shown(page: str) -> str:
-        command = ["git", "-C", str(ROOT), "show", f"{PREVIOUS}:docs/{page}.md"]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    return names({page: shown(page) for page in PAGES})
+    """Of the version before, out of git."""
+    return names({page: git("show", f"{PREVIOUS}:docs/{page}.md").decode() for page in PAGES})
 
 
 if __name__ == "__main__":

@@ -20,16 +20,22 @@ WHAT: Final = ("charts/devicemanager", "collectors", "devicemanager")
 def previous_tree(folder: Path) -> Path:
     """A folder with that version's chart and packages: what a wheel of it holds, without a build.
 
+    Skips the test where git does not have it: see :func:`git`.
+    """
+    with tarfile.open(fileobj=BytesIO(git("archive", "--format=tar", PREVIOUS, *WHAT))) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def git(*arguments: str) -> bytes:
+    """What git printed.
+
     Skips the test where git does not have the commit, as in a shallow clone; fails it where ``CI`` is set.
     """
-    done = subprocess.run(
-        ["git", "-C", ROOT, "archive", "--format=tar", PREVIOUS, *WHAT], check=False, capture_output=True
-    )
+    done = subprocess.run(["git", "-C", ROOT, *arguments], check=False, capture_output=True)
     if done.returncode:
-        why = f"no commit {PREVIOUS[:7]}, from which an upgrade would begin: {done.stderr.decode().strip()}"
+        why = f"no commit {PREVIOUS[:7]}, which holds the version before: {done.stderr.decode().strip()}"
         if os.environ.get("CI"):
             pytest.fail(why)
         pytest.skip(why)
-    with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+    return done.stdout

@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import kubernetes_validate
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from tests.chart.binaries import Helm
 from tests.chart.conftest import ChartError, Document, Render, template
+from tests.chart.fitting import fits
 from tests.chart.strict import documents
 
 CERT_MANAGER = {"tls": {"mode": "certManager"}, "deviceManager": {"podMonitor": {"enabled": True}}}
@@ -69,8 +69,7 @@ def test_every_name_is_one_that_kubernetes_takes(
             for key, label in labels(document):
                 assert isinstance(label, str), (key, label)
                 assert len(label) <= 63, (key, label)
-            if document["apiVersion"].partition("/")[0] not in {"cert-manager.io", "monitoring.coreos.com"}:
-                kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+            fits(document)
 
 
 def test_a_short_name_is_as_it_was_and_a_long_one_ends_in_a_hash(helms: Sequence[Helm]) -> None:

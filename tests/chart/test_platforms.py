@@ -1,15 +1,20 @@
 """What clusters differ in, and the values that meet it."""
 
+import json
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes_validate import latest_version, validate
 
+from tests.chart.binaries import Helm
 from tests.chart.cases import FILES
-from tests.chart.conftest import Document, Render
+from tests.chart.conftest import CHART, Document, Render, run
+from tests.chart.fitting import fits
 from tests.chart.installed import the
-from tests.chart.test_policy import CERT_MANAGER, of, pods
+from tests.chart.strict import documents
+from tests.chart.test_policy import CERT_MANAGER, OPENSHIFT, of, pods
 
 
 def worker_of(documents: Sequence[Document]) -> Mapping[str, Any]:
@@ -212,7 +217,7 @@ def test_a_policy_admits_the_control_plane_by_itself_and_as_narrow_as_it_is_told
 ) -> None:
     (policy,) = of(render(tls=CERT_MANAGER, worker={"networkPolicy": {"enabled": True, **values}}), "NetworkPolicy")
     assert policy["spec"]["ingress"] == ingress
-    validate(policy, latest_version(), strict=True)
+    fits(policy)
 
 
 # Images and plug-ins
@@ -300,6 +305,11 @@ def test_the_workers_api_service_carries_the_label_that_the_worker_looks_for(ren
         assert f"--api-service-owner={owner}" in worker_of(rendered)["containers"][0]["args"]
 
 
+def test_one_that_somebody_else_makes_need_not_carry_it(render: Render) -> None:
+    made = render(tls=CERT_MANAGER, worker={"apiService": {"create": False}})
+    assert not [word for word in worker_of(made)["containers"][0]["args"] if word.startswith("--api-service-owner")]
+
+
 def test_no_restart_helps_a_pod_whose_sources_are_away(rendered: Sequence[Document]) -> None:
     """An API server that is down for minutes, or cards that take minutes to wake up: no restart mends that."""
     for _, pod in pods(rendered):
@@ -307,3 +317,22 @@ def test_no_restart_helps_a_pod_whose_sources_are_away(rendered: Sequence[Docume
         for probe in ("startupProbe", "livenessProbe"):
             assert container[probe]["httpGet"]["path"] == "/livez"
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_another_chart_may_depend_on_it_under_a_name_and_a_condition(helms: Sequence[Helm], tmp_path: Path) -> None:
+    """What such a chart passes down beside the values: its globals, and its own switch for this one."""
+    shutil.copytree(CHART, tmp_path / "charts" / CHART.name)
+    dependency = {
+        "name": CHART.name,
+        "version": "0.1.0",
+        "alias": "gpu-metrics",
+        "condition": "gpu-metrics.enabled",
+    }
+    parent = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [dependency]}
+    (tmp_path / "Chart.yaml").write_text(json.dumps(parent))
+    own = {"enabled": True, "tls": CERT_MANAGER, "worker": {"apiService": {"ours": True}, **OPENSHIFT}}
+    values = json.dumps({"gpu-metrics": own, "global": {"imageRegistry": "registry.example.org"}})
+    for helm in helms:
+        made = documents(run(helm, "template", "p", str(tmp_path), "-n", "ns", "-f", "-", stdin=values))
+        assert the(made, "Deployment", "-worker")["metadata"]["name"] == "p-gpu-metrics-worker"
+        assert "runAsUser" not in worker_of(made)["securityContext"]

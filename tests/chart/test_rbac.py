@@ -151,7 +151,7 @@ async def test_each_right_is_enough_and_needed(
     allowed_by = {
         request: [right for right in given if right.rule.allows(worker_itself, request)]
         for request in asked
-        if not request.path
+        if request.resource
     }
     assert [request for request, by in allowed_by.items() if not by] == []
     used = [right for by in allowed_by.values() for right in by]

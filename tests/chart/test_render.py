@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -16,14 +14,11 @@ from tests.chart.api import HeldObjects, serving
 from tests.chart.binaries import Helm
 from tests.chart.cases import FILES, PEM
 from tests.chart.conftest import CHART, NAMESPACE, RELEASE, ChartError, Document, Render, run, template
+from tests.chart.fitting import fits
 from tests.chart.strict import documents, repeated
 from tests.chart.test_values_documented import FREE_FORM
 
 HERE = Path(__file__).parent
-SCHEMAS = {path.stem: json.loads(path.read_text()) for path in (HERE / "schemas").glob("*.json")}
-
-FITTING: set[str] = set()
-"""Objects that were found to fit: most are the same in many cases, and each look costs 20 ms."""
 
 SECRETS = re.compile(r"^(\s*(?:caBundle|[a-z]+\.(?:crt|key)): )[A-Za-z0-9+/=]{64,}$", re.MULTILINE)
 MOMENTS = re.compile(r'^(\s*devicemanager\.gpustack\.ai/(?:next-)?not-after(?:-epoch)?: )"[^"]+"$', re.MULTILINE)
@@ -62,15 +57,7 @@ def test_lint(helms: Sequence[Helm]) -> None:
 def test_every_object_fits_its_schema(rendered: Sequence[Document]) -> None:
     assert rendered
     for document in rendered:
-        text = json.dumps(document, sort_keys=True)
-        if text in FITTING:
-            continue
-        kind = document["kind"]
-        if kind in SCHEMAS:
-            jsonschema.validate(document, SCHEMAS[kind])
-        else:
-            kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
-        FITTING.add(text)
+        fits(document)
 
 
 def test_no_name_stands_twice_where_it_must_be_unique(rendered: Sequence[Document]) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from aiohttp import web
 
-from devicemanager.demo.cluster.access import Attributes, InvalidTokenError
+from devicemanager.demo.cluster.access import InvalidTokenError
+from devicemanager.demo.cluster.request_info import RequestInfo
 from devicemanager.demo.cluster.responses import failure
 from devicemanager.demo.cluster.selectors import JsonObject
 from devicemanager.tls.certificates import PemPair
@@ -75,19 +76,21 @@ class KubeletServer:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         cluster = self._cluster
-        asked = Attributes(request.method.lower(), "", f"nodes/{_subresource(request.path)}", "", self.node)
+        asked = RequestInfo(
+            request.method.lower(), "", resource="nodes", subresource=_subresource(request.path), name=self.node
+        )
         try:
             user = cluster.access.authenticate(request.headers.get("Authorization"))
         except InvalidTokenError:
             user = None
         name = "" if user is None else user.name
-        cluster.requests.record(Request(asked.verb, request.path, asked.resource, name, {}, asked))
+        cluster.requests.record(Request(asked.verb, request.path, asked.target, name, {}, asked))
         if user is None or "Authorization" not in request.headers:
             return web.Response(status=401, text="Unauthorized")
         if not cluster.access.decide(user, asked)[0]:
-            what = f"verb={asked.verb}, resource=nodes, subresource={_subresource(request.path)}"
+            what = f"verb={asked.verb}, resource=nodes, subresource={asked.subresource}"
             return web.Response(status=403, text=f"Forbidden (user={name}, {what})")
-        faults = cluster.faults.take((f"kubelet/{self.node}", asked.resource))
+        faults = cluster.faults.take((f"kubelet/{self.node}", asked.target))
         for fault in faults:
             if fault.trouble is Trouble.ERROR:
                 return failure(fault.status, f"the stand-in kubelet was told to answer {fault.status}")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from devicemanager.demo.cluster.access import Attributes
+from devicemanager.demo.cluster.request_info import RequestInfo
 
 _WAIT_DEADLINE_S: Final = 10.0
 
@@ -28,7 +28,7 @@ class Request:
     target: str
     user: str
     query: Mapping[str, str]
-    asked: Attributes
+    asked: RequestInfo
 
 
 class RequestLog:

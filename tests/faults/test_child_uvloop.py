@@ -52,9 +52,7 @@ def test_faults_on_uvloop(tmp_path: Path, mode: str, state: CollectorState, answ
                 figures = [reading.figures["memory_used"] for reading in sample.readings]
                 assert sum(isinstance(figure, int) for figure in figures) == answering
             assert store.snapshot.collector.state is state
-            stopping_s = clock.monotonic()
             run.cancel()
-        assert clock.monotonic() - stopping_s < 0.8
 
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

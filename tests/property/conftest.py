@@ -5,20 +5,10 @@ are new ones, and that is where faults are found.
 """
 
 import os
-from collections.abc import Sequence
-from pathlib import Path
 
-import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("house", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile(
+    "house", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("house")
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Trace nothing here: it takes as long again as the examples, and unit tests reach the same lines."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker("no_cover")

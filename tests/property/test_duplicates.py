@@ -11,7 +11,7 @@ from devicemanager.model.accelerator import Reason
 from devicemanager.model.pod_stats import ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
 from devicemanager.model.usage import ContainerMetrics, PodMetrics, PodUsage, SnapshotCard
 from devicemanager.rules import kubelet, pod_metrics
-from devicemanager.rules.cards import agreed
+from devicemanager.rules.snapshot_view import agreed
 from tests import devices
 from tests.unit.rules.test_cards import snapshot_card
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.pod_stats import ContainerState, PodStats
-from devicemanager.rules.kubelet import NodeCapacity, pod_usage
+from devicemanager.rules.kubelet import pod_usage
+from devicemanager.rules.kubelet_blocks import NodeCapacity
 from devicemanager.wire import kubelet_summary
 from tests.property.json_strategies import anything, bodies, objects
 

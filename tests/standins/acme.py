@@ -16,7 +16,7 @@ from collectors.base import LibraryCollector
 from collectors.codes import ErrorCodes, Fault
 from collectors.device import Device
 from collectors.vendor_library import CallNames, Health
-from devicemanager.model.accelerator import CollectorState, Reason
+from devicemanager.model.accelerator import CollectorState, Reason, Versions
 
 OK: Final = 0
 NO_SUCH_FIGURE: Final = -1
@@ -174,6 +174,7 @@ class AcmeLibrary:
     def __init__(self, acme: Acme) -> None:
         self.found: str | None = None
         self.found_fault: str | None = None
+        self.versions = Versions()
         self.acme = acme
 
     def open(self) -> None:
@@ -200,6 +201,9 @@ class AcmeLibrary:
 
     def name(self, handle: Any) -> Any:
         return self.acme.name(handle)
+
+    def serial(self, handle: Any) -> Any:
+        return Reason.UNSUPPORTED
 
     def pci_address(self, handle: Any) -> Any:
         return self.acme.address(handle)

@@ -89,6 +89,9 @@ class Observer:
     def ended(self, selection: Selection) -> None:
         """A sample is complete."""
 
+    def written(self) -> None:
+        """A process has written what it writes before it waits, and nothing of it was read yet."""
+
 
 class CollectorInProcess:
     """One collector "process", with the interface of ``Child``: what it writes is read line by line.
@@ -123,6 +126,7 @@ class CollectorInProcess:
             await asyncio.sleep(0 if self._due_s is None else max(0.0, self._due_s - self._clock.monotonic()))
             if not self.exited:
                 self._sample()
+                self._observer.written()
         if self._lines:
             try:
                 return decode(self._lines.popleft())
@@ -231,7 +235,7 @@ class SupervisedInProcess:
 
     def let_pass(self, seconds: float) -> None:
         """Let everybody do what is due within so many seconds."""
-        self._loop.run_until_complete(asyncio.sleep(seconds))
+        self._loop.run_until_complete(_pass(seconds))
         if self._task.done():
             self._task.result()
             raise AssertionError("the supervisor ended")
@@ -240,6 +244,12 @@ class SupervisedInProcess:
         self._task.cancel()
         self._loop.run_until_complete(asyncio.wait([self._task]))
         self._loop.close()
+
+
+async def _pass(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    for _ in range(20):  # for what others do at that moment, one after the other
+        await asyncio.sleep(0)
 
 
 def _drop(*_: object) -> Any:

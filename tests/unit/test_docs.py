@@ -117,6 +117,7 @@ def test_pages_name_only_flags_and_variables_that_exist(page: Path) -> None:
     variables = {name for one in settings for name in one.variables} | {
         "DEVICEMANAGER_CONTROL_PLANE",
         "DEVICEMANAGER_RECORDED_MACHINES",
+        "DEVICEMANAGER_SEQUENCES",
     }
     text = page.read_text(encoding="utf-8")
     commands = [

@@ -41,48 +41,6 @@ ANONYMOUS: Final = User("system:anonymous", groups=("system:unauthenticated",))
 
 
 @dataclass(frozen=True, slots=True)
-class Attributes:
-    """What a user wants to do, with either a resource or a path.
-
-    Attributes:
-        resource: Plural with subresource: ``instances/metrics``.
-        namespace: Empty at the scope of the cluster.
-    """
-
-    verb: str
-    group: str = ""
-    resource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
-
-    @classmethod
-    def of(cls, info: RequestInfo) -> "Attributes":
-        """The attributes of a request to the stand-in itself."""
-        if not info.resource:
-            return cls(info.verb, path=info.path)
-        resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
-        return cls(info.verb, info.group, resource, info.namespace, info.name or info.selected_name)
-
-    @classmethod
-    def of_review(cls, spec: JsonObject) -> "Attributes":
-        """The attributes in the ``spec`` of a SubjectAccessReview."""
-        if (paths := spec.get("nonResourceAttributes")) is not None:
-            return cls(paths.get("verb", ""), path=paths.get("path", ""))
-        asked = spec.get("resourceAttributes") or {}
-        resource = asked.get("resource", "")
-        if subresource := asked.get("subresource"):
-            resource = f"{resource}/{subresource}"
-        return cls(
-            asked.get("verb", ""),
-            asked.get("group", ""),
-            resource,
-            asked.get("namespace", ""),
-            asked.get("name", ""),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Rule:
     """Allows something; no rule denies.
 
@@ -102,19 +60,19 @@ class Rule:
     names: Sequence[str] = ()
     paths: Sequence[str] = ()
 
-    def allows(self, user: User, asked: Attributes) -> bool:
+    def allows(self, user: User, asked: RequestInfo) -> bool:
         """Whether this rule allows it."""
         if self.subject != user.name and self.subject not in user.groups:
             return False
         if not _within(asked.verb, self.verbs):
             return False
-        if asked.path:
+        if not asked.resource:
             return any(_path_matches(asked.path, path) for path in self.paths)
         return (
             _within(asked.group, self.groups)
-            and _within(asked.resource, self.resources)
+            and _within(asked.rule_resource, self.resources)
             and self.namespace in {None, asked.namespace}
-            and (not self.names or asked.name in self.names)
+            and (not self.names or asked.authorized_name in self.names)
         )
 
 
@@ -177,7 +135,7 @@ class Access:
             raise InvalidTokenError
         return user.authenticated()
 
-    def decide(self, user: User, asked: Attributes) -> tuple[bool, str]:
+    def decide(self, user: User, asked: RequestInfo) -> tuple[bool, str]:
         """Whether the user may do it, and the reason in the words of kube-apiserver's RBAC."""
         if MASTERS in user.groups:
             return True, ""
@@ -202,21 +160,30 @@ class Access:
         """Answer a SubjectAccessReview about the groups it names; with ``asking``, a SelfSubjectAccessReview."""
         spec = review.get("spec", {})
         user = asking or User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()))
-        allowed, reason = self.decide(user, Attributes.of_review(spec))
+        allowed, reason = self.decide(user, _reviewed(spec))
         return {**review, "status": {"allowed": allowed, "reason": reason} if reason else {"allowed": allowed}}
 
 
-def forbidden_message(user: User, asked: Attributes, plural: str) -> str:
+def forbidden_message(user: User, asked: RequestInfo) -> str:
     """The sentence kube-apiserver answers with 403."""
-    if asked.path:
+    if not asked.resource:
         return f'forbidden: User "{user.name}" cannot {asked.verb} path "{asked.path}"'
-    named = f' "{asked.name}"' if asked.name else ""
-    qualified = f"{plural}.{asked.group}" if asked.group else plural
+    named = f' "{asked.authorized_name}"' if asked.authorized_name else ""
+    qualified = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
     where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
     return (
-        f'{qualified}{named} is forbidden: User "{user.name}" cannot {asked.verb} resource "{asked.resource}" '
+        f'{qualified}{named} is forbidden: User "{user.name}" cannot {asked.verb} resource "{asked.rule_resource}" '
         f'in API group "{asked.group}" {where}'
     )
+
+
+def _reviewed(spec: JsonObject) -> RequestInfo:
+    """The request that the ``spec`` of a SubjectAccessReview describes."""
+    if (paths := spec.get("nonResourceAttributes")) is not None:
+        return RequestInfo(paths.get("verb", ""), paths.get("path", ""))
+    asked = spec.get("resourceAttributes") or {}
+    keys = ("group", "namespace", "resource", "subresource", "name")
+    return RequestInfo(asked.get("verb", ""), "", **{key: asked.get(key, "") for key in keys})
 
 
 def _within(value: str, allowed: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from devicemanager.demo.cluster import discovery, protobuf
-from devicemanager.demo.cluster.access import HEALTH_PATHS, Attributes, InvalidTokenError, User, forbidden_message
+from devicemanager.demo.cluster.access import HEALTH_PATHS, InvalidTokenError, User, forbidden_message
 from devicemanager.demo.cluster.api_services import API_SERVICES, table, wants_table
 from devicemanager.demo.cluster.discovery import AGGREGATED_TYPE, METRICS, GroupVersion, Resource
 from devicemanager.demo.cluster.list_watch import list_objects, watch_objects
@@ -45,15 +45,14 @@ class ClusterApi:
         cluster = self._cluster
         query = {key: request.query[key] for key in request.query}
         info = parse_request(request.method, request.rel_url.raw_path, query)
-        asked = Attributes.of(info)
         try:
             user = cluster.access.authenticate(request.headers.get("Authorization"))
         except InvalidTokenError:
             return failure(401, "Unauthorized")
-        allowed, _ = cluster.access.decide(user, asked)
+        allowed, _ = cluster.access.decide(user, info)
         if not allowed and info.path not in HEALTH_PATHS:
             details = {"name": info.name, "group": info.group, "kind": info.resource} if info.resource else {}
-            return failure(403, forbidden_message(user, asked, info.resource), details)
+            return failure(403, forbidden_message(user, info), details)
         answer = await self._allowed(request, info, user)
         return compress(request, answer) if isinstance(answer, web.Response) else answer
 

@@ -37,9 +37,19 @@ class RequestInfo:
     selected_name: str = ""
 
     @property
+    def authorized_name(self) -> str:
+        """The name that authorization is asked about."""
+        return self.name or self.selected_name
+
+    @property
+    def rule_resource(self) -> str:
+        """As rules spell it: ``instances/metrics``."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+    @property
     def target(self) -> str:
-        """The resource as rules and faults spell it: ``nodes/proxy``, ``instances.worker.gpustack.ai``."""
-        plural = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        """The same with its group: ``nodes/proxy``, ``instances/metrics.worker.gpustack.ai``."""
+        plural = self.rule_resource
         return f"{plural}.{self.group}" if self.group else plural
 
 

@@ -81,10 +81,13 @@ class _ListRequest:
     selection: Selection
     page: Page
 
-    def cut(self, items: Iterable[Item]) -> tuple[list[Item], Continuation]:
-        """The part of these that is asked for, and what is left behind it."""
-        selected = [item for item in items if self.selection.matches(item.namespace, item.name, item.labels)]
-        part, following, remaining = self.page.cut(selected)
+    def selects(self, item: WorkloadObject | WorkloadUsage) -> bool:
+        """Whether this one is asked for."""
+        return self.selection.matches(item.namespace, item.name, item.labels)
+
+    def cut(self, items: Sequence[Item]) -> tuple[list[Item], Continuation]:
+        """The part of those selected that is asked for, and what is left behind it."""
+        part, following, remaining = self.page.cut(items)
         return part, Continuation() if following is None else Continuation(following.encode(), remaining)
 
 
@@ -181,7 +184,7 @@ class ResourceHandler:
             shared = await self._shared(attributes, parameters.deadline_s)
             match shared.outcome:
                 case Answer(usage):
-                    usages, continuation = request.cut([usage])
+                    usages, continuation = request.cut([usage] if request.selects(usage) else [])
                     return usages, continuation, warning_headers.of_usage(usage)
                 case NotFound():
                     return [], Continuation(), []
@@ -233,7 +236,9 @@ class ResourceHandler:
             chosen, continuation = request.cut(sources)
             return chosen
 
-        result = await self._reader.list(request.namespace, choose=choose, deadline_s=deadline_s)
+        result = await self._reader.list(
+            request.namespace, select=request.selects, choose=choose, deadline_s=deadline_s
+        )
         return _SharedList(result, continuation)
 
     @contextmanager

@@ -38,6 +38,7 @@ class TestHealthyCards:
             "id": "GPU-00000001-aaaa-bbbb-cccc-000000000001",
             "name": "NVIDIA H100 80GB HBM3",
             "pci": "0000:1c:00.0",
+            "serial": "1653000000001",
             "memory": 80 * GIB,
             "memoryUsed": 6 * GIB + 5,
             "cores": 11,
@@ -55,7 +56,29 @@ class TestHealthyCards:
         line = child.line()
         assert line is not None
         assert line["hello"].pop("libraryName").startswith("nvidia-ml-py ")
-        assert line == {"hello": {"v": 3, "manufacturer": "nvidia"}}
+        versions = {"driverVersion": "590.48.01", "libraryVersion": "590.48.01"}
+        count = {"countCall": "nvmlDeviceGetCount"}
+        assert line == {"hello": {"v": 3, "manufacturer": "nvidia", **count, **versions}}
+
+    @pytest.mark.parametrize("code", [1, 3, 13, 15, 999])
+    def test_what_is_only_there_to_be_shown_costs_nothing_when_it_fails(
+        self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
+    ) -> None:
+        scenario = Scenario.healthy(1)
+        for call in ("nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion"):
+            scenario = scenario.call(call, code=code)
+        if code != 15:  # that would be a lost card, whatever was asked
+            scenario = scenario.call("nvmlDeviceGetSerial", code=code)
+        nvml.play(scenario)
+        child = nvidia()
+        line = child.line()
+        assert line is not None
+        assert line["hello"].keys() == {"v", "manufacturer", "libraryName", "countCall"}
+        reading = child.sample().readings[0]
+        assert reading["id"] == "GPU-00000000-aaaa-bbbb-cccc-000000000000"
+        assert isinstance(reading["power"], int)
+        assert reading["unhealthy"] is None
+        assert ("serial" in reading) is (code == 15)
 
     def test_identity_is_announced_once_it_is_known(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
         nvml.play(Scenario.healthy(1))
@@ -76,7 +99,13 @@ class TestHealthyCards:
         functions = [function for function, _ in nvml.calls()]
         assert functions.count("nvmlInitWithFlags") == 1
         assert functions.count("nvmlDeviceGetHandleByIndex_v2") == 1
-        assert functions.count("nvmlDeviceGetName") == functions.count("nvmlDeviceGetPciInfo_v3") == 1
+        for once in (
+            "nvmlDeviceGetName",
+            "nvmlDeviceGetPciInfo_v3",
+            "nvmlDeviceGetSerial",
+            "nvmlSystemGetDriverVersion",
+        ):
+            assert functions.count(once) == 1
         assert functions.count("nvmlDeviceGetUUID") >= 5, "a handle that is kept must not come to mean another card"
         assert functions.count("nvmlDeviceGetCount_v2") >= 5
 
@@ -592,6 +621,7 @@ class TestLostCards:
             "id": "GPU-00000001-aaaa-bbbb-cccc-000000000001",
             "name": "NVIDIA H100 80GB HBM3",
             "pci": "0000:1c:00.0",
+            "serial": "1653000000001",
             **absent("lost"),
             "unhealthy": "lost: GPU_IS_LOST (15)",
             "unread": {},

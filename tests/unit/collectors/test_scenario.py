@@ -184,7 +184,7 @@ def test_each_mistake_is_named_once_with_what_was_meant() -> None:
             "[card]\npartitions = [{ memry_mib = 5 }]",
             ["card.partitions[0].memry_mib is unknown; did"],
         ),
-        ("[card]\nlost = { evry = '5s' }", ["card.lost.evry is unknown; did you mean every?"]),
+        ("[card]\nlost = { everry = '5s' }", ["card.lost.everry is unknown; did you mean every?"]),
         ("[fail]\nstate = 'driver_not_laoded'", ["fail.state must be one of "]),
         ("[card]\nabsent = { power = 'permision' }", ["card.absent.power must be one of "]),
     ],

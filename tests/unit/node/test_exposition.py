@@ -16,6 +16,7 @@ from devicemanager.model.accelerator import (
     Reason,
     RestartReason,
     Sample,
+    Versions,
 )
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.snapshot_store import SnapshotStore
@@ -150,11 +151,17 @@ def test_a_ratio_needs_both_its_sides(
 def test_what_a_card_is_has_a_series_of_its_own(
     exposition: Exposition, store: SnapshotStore, clock: FakeClock
 ) -> None:
-    publish(store, clock, READING, replace(READING, card=Card(3, "index:3")))
+    card = replace(CARD, serial="1653")
+    publish(store, clock, replace(READING, card=card), replace(READING, card=Card(3, "index:3")))
+    store.update(replace(store.snapshot.collector, versions=Versions("590.48.01", "13.590.48.01")))
 
-    known = {"index": "0", "name": "NVIDIA H100", "pci_bus_id": "0000:01:00.0"}
-    unknown = {"manufacturer": "nvidia", "id": "index:3", "index": "3", "name": "", "pci_bus_id": ""}
-    assert series(exposition)["accelerator_info"] == [({**LABELS, **known}, 1.0), (unknown, 1.0)]
+    versions = {"driver_version": "590.48.01", "library_version": "13.590.48.01"}
+    known = {"index": "0", "name": "NVIDIA H100", "pci_bus_id": "0000:01:00.0", "serial": "1653", **versions}
+    unknown = {"index": "3", "name": "", "pci_bus_id": "", "serial": "", **versions}
+    assert series(exposition)["accelerator_info"] == [
+        ({**LABELS, **known}, 1.0),
+        ({"manufacturer": "nvidia", "id": "index:3", **unknown}, 1.0),
+    ]
 
 
 def test_names_with_quotes_and_newlines_survive(

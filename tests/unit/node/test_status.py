@@ -6,7 +6,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from devicemanager.model.accelerator import CollectorState, RestartReason, Sample
+from devicemanager.model.accelerator import CollectorState, RestartReason, Sample, Versions
 from devicemanager.node.snapshot_store import SnapshotStore
 from devicemanager.node.status import StatusTracker
 from tests.timing import FakeClock
@@ -147,3 +147,10 @@ def test_a_change_that_went_by_unlogged_is_not_logged_later(harness: Harness) ->
 
     assert harness.logged[-1] == ("crashed", "ok")
     assert len(harness.logged) == 4
+
+
+def test_versions_are_published_with_the_next_status(harness: Harness) -> None:
+    harness.tracker.versions = Versions("590.48.01", "13.590")
+    harness.tracker.update(OK)
+
+    assert harness.store.snapshot.collector.versions == Versions("590.48.01", "13.590")

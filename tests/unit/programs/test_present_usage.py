@@ -1,5 +1,6 @@
 """One Instance's sample as text."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -61,6 +62,17 @@ def test_figures_cards_and_sources() -> None:
         "kubelet                 ok        1m15s\n"
         "device-manager/nvidia   crashed   -       ended by SIGSEGV"
     )  # fmt: skip
+
+
+def test_a_partition_has_its_profile_and_an_unhealthy_card_the_reason() -> None:
+    partition = replace(
+        CARD, mode="Partitioned", profile="1g.10gb", unhealthy=True, unhealthy_reason="ECC errors: 2"
+    )
+    sources = (SourceReport("kubelet", SourceState.OK, 3),)
+    sample = UsageSample(NOW, 1, 1, 1, 1, (partition,), Resources(), Resources(), sources)
+    text = usage_text(WorkloadUsage("team-a", "web", "uid", None, sample=sample), NOW)
+    assert "   Partitioned 1g.10gb   " in text
+    assert "   unhealthy (ECC errors: 2)\n" in text
 
 
 @pytest.mark.parametrize("skew_s", [-300, 300])

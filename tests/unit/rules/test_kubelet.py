@@ -16,7 +16,8 @@ from devicemanager.model.pod_stats import (
     PodStats,
 )
 from devicemanager.model.usage import PodUsage
-from devicemanager.rules.kubelet import NodeCapacity, pod_usage
+from devicemanager.rules.kubelet import pod_usage
+from devicemanager.rules.kubelet_blocks import NodeCapacity
 
 NOW = datetime(2026, 1, 1, 10, 5, 0, tzinfo=UTC)
 RUNNING, WAITING, ENDED = ContainerState.RUNNING, ContainerState.WAITING, ContainerState.ENDED

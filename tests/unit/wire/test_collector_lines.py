@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason
+from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Versions
 from devicemanager.wire.collector_line_decoding import decode
 from devicemanager.wire.collector_lines import (
     Announced,
@@ -32,6 +32,9 @@ PARTITION = Card(3, "MIG-1", parent="GPU-3", profile="1g.10gb")
         Hello("nvidia"),
         Hello("nvidia", "nvidia-ml-py 13", "too old"),
         Hello("nvidia", count_call="nvmlDeviceGetCount"),
+        Hello("nvidia", versions=Versions("590.48.01")),
+        Hello("nvidia", versions=Versions("590.48.01", "13.590.48.01")),
+        Announced(replace(CARD, serial="1653000000001")),
         Begin(8123.25, datetime(2026, 8, 12, 9, 0, 0, 500_000, UTC)),
         Announced(CARD),
         Announced(Card(0)),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from devicemanager.model.usage import Resources
+from devicemanager.wire import pod_resources
 from devicemanager.wire.pod_resources import PodResources
 
 NONE_DECLARED = Resources(0, 0, 0)
@@ -154,3 +155,10 @@ def test_an_invalid_quantity_makes_only_its_own_sums_unknown(bad: object) -> Non
 def test_resources_that_are_no_object_are_none(bad: object) -> None:
     found = of(container(limits={"cpu": "1"}), {"name": "log", "resources": bad}, 5, resources=bad)
     assert found == PodResources(declared_limits=Resources(1000, 0, 0))
+
+
+def test_a_pod_of_very_many_containers_is_added_up_and_not_remembered() -> None:
+    before = pod_resources._sums.cache_info().currsize
+    many = [container(f"c{number}", limits={"cpu": "1m"}) for number in range(1000)]
+    assert of(*many).limits == Resources(cpu_millicores=1000)
+    assert pod_resources._sums.cache_info().currsize == before

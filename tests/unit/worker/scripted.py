@@ -20,7 +20,8 @@ from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received
 from devicemanager.wire import snapshot
 from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster
-from devicemanager.worker.device_managers import DeviceManagers, Place, SnapshotRead
+from devicemanager.worker.device_manager_pods import Place
+from devicemanager.worker.device_managers import DeviceManagers, SnapshotRead
 from devicemanager.worker.kubelet import ProxiedKubelets
 from devicemanager.worker.metrics_server import MetricsServer
 from devicemanager.worker.read import WorkloadReader

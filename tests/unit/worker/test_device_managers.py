@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,14 +16,14 @@ from structlog.testing import capture_logs
 from typing_extensions import override
 
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.errors import DocumentError, FetchError
+from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.rules import retries
 from devicemanager.rules.freshness import is_stale
 from devicemanager.tls.certificates import Authority
 from devicemanager.worker import device_managers as device_managers_module
 from devicemanager.worker.cluster import ClusterClient
-from devicemanager.worker.device_managers import DeviceManagers, describe
+from devicemanager.worker.device_managers import DeviceManagers
 from tests.cluster.stand_in import StandInCluster
 from tests.timing import until
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, Handler, SkewedClock, card, snapshot_document
@@ -308,79 +307,6 @@ async def test_pods_are_followed_and_not_listed_for_each_read(
     with pytest.raises(FetchError, match="no ready device manager"):
         await managers.read(PLACE)
     assert len(stand_in_cluster.requests.matching("pods", verb="list")) == 1
-
-
-# Which pods can be asked
-
-
-def pod(**changes: Any) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "metadata": {
-            "name": "dm-1",
-            "namespace": NAMESPACE,
-            "uid": "u-1",
-            "labels": {"app.kubernetes.io/component": "device-manager", "gpustack.ai/manufacturer": "nvidia"},
-            "creationTimestamp": "2026-08-12T09:15:04Z",
-        },
-        "spec": {
-            "nodeName": "node-a",
-            "containers": [{"name": "main", "ports": [{"name": "https", "containerPort": 8443}]}],
-        },
-        "status": {"podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]},
-    }
-    for path, value in changes.items():
-        *parents, last = path.split("__")
-        target = document
-        for parent in parents:
-            target = target[parent]
-        target[last] = value
-    return document
-
-
-def described(**changes: Any) -> str | None:
-    found = describe(json.dumps(pod(**changes)).encode())
-    return None if found is None else ",".join(map(str, found.urls))
-
-
-def test_the_named_port_is_asked() -> None:
-    assert described() == "https://10.0.0.7:8443/monitor/snapshot"
-
-
-def test_without_a_named_port_it_is_the_usual_one() -> None:
-    assert described(spec__containers=[]) == "https://10.0.0.7:32443/monitor/snapshot"
-
-
-def test_an_ipv6_address_is_bracketed() -> None:
-    assert described(status__podIP="fd00::7") == "https://[fd00::7]:8443/monitor/snapshot"
-
-
-def test_both_addresses_of_a_pod_are_known_and_no_third() -> None:
-    addresses = [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}, {"ip": "fd00::8"}]
-    assert described(status__podIPs=addresses) == (
-        "https://10.0.0.7:8443/monitor/snapshot,https://[fd00::7]:8443/monitor/snapshot"
-    )
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"status__conditions": [{"type": "Ready", "status": "False"}]},
-        {"status__conditions": []},
-        {"status__podIP": None},
-        {"metadata__deletionTimestamp": "2026-08-12T09:15:04Z"},
-        {"metadata__labels": {"app.kubernetes.io/component": "device-manager"}},
-        {"spec__nodeName": None},
-    ],
-    ids=str,
-)
-def test_a_pod_that_cannot_be_asked_is_none(changes: dict[str, Any]) -> None:
-    assert described(**changes) is None
-
-
-@pytest.mark.parametrize("address", ["evil.example", "10.0.0.7@evil.example", "10.0.0.7:1/", "127.1"])
-def test_an_invalid_address_is_refused(address: str) -> None:
-    with pytest.raises(DocumentError, match="address"):
-        described(status__podIP=address)
 
 
 # A pod beside another, as in a rollout

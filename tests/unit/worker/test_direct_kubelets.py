@@ -20,6 +20,7 @@ from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceState
 from devicemanager.tls.certificates import Authority, PemPair, self_signed
 from devicemanager.tls.material import TrustedCAs, client_context
+from devicemanager.transport.failures import attempt
 from devicemanager.transport.messages import Received
 from devicemanager.wire import pods
 from devicemanager.wire.nodes import AddressType, Node, NodeAddress
@@ -154,7 +155,7 @@ async def test_a_kubelet_that_stays_another_nodes_is_not_believed(
         state, message = await state_of_failure(kubelets)
 
     assert (state, message) == (SourceState.INVALID, "it answers for another node, 'node-b'")
-    assert len(furnished.requests.matching("nodes")) == 2
+    assert len(furnished.requests.matching("nodes")) == 1
     assert len(furnished.requests.matching("nodes/stats")) == 1
 
 
@@ -199,6 +200,38 @@ async def test_an_address_that_hangs_costs_a_part_of_the_time_and_only_once(
         silent.close()
 
     assert connections == 1
+
+
+@pytest.mark.asyncio
+async def test_whoever_is_not_verified_is_looked_for_at_addresses_of_the_first_type_only(
+    cluster: ClusterClient, furnished: StandInCluster
+) -> None:
+    """The token goes to whoever answers."""
+    anyone = client_context(None, verify=False)
+    types = (AddressType.EXTERNAL_DNS, AddressType.INTERNAL_IP, AddressType.EXTERNAL_IP)
+
+    def write(node: JsonObject) -> None:
+        listed = (("InternalIP", "127.0.0.2"), ("InternalIP", "127.0.0.3"), ("ExternalIP", "127.0.0.1"))
+        node["status"]["addresses"] = [{"type": kind, "address": address} for kind, address in listed]
+
+    for context, state in ((anyone, SourceState.UNREACHABLE), (trusting(furnished.authority), None)):
+        reached = access(furnished, tls=lambda context=context: context, address_types=types)
+        async with furnished.kubelet(NODE), DirectKubelets(cluster, cluster, reached, SystemClock()) as source:
+            furnished.store.edit("nodes", "", NODE, write)
+            outcome = await attempt(source.read(NODE))
+            assert (outcome.state if isinstance(outcome, FetchError) else None) is state
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_was_just_looked_up_is_not_looked_up_again(
+    kubelets: DirectKubelets, furnished: StandInCluster
+) -> None:
+    async with furnished.kubelet(NODE):
+        pass
+    state, _ = await state_of_failure(kubelets)
+
+    assert state is SourceState.UNREACHABLE
+    assert len(furnished.requests.matching("nodes")) == 1
 
 
 @pytest.mark.asyncio
@@ -366,6 +399,20 @@ async def test_what_goes_wrong_is_a_state(
     async with furnished.kubelet(NODE):
         with furnished.faults.on(f"kubelet/{NODE}", fault):
             assert (await state_of_failure(kubelets))[0] is state
+
+
+@pytest.mark.parametrize("fault", [Fault(Trouble.ERROR, status=429), Fault(Trouble.ERROR), Fault(Trouble.RESET)])
+@pytest.mark.asyncio
+async def test_a_failure_of_a_moment_costs_no_answer(
+    kubelets: DirectKubelets, furnished: StandInCluster, fault: Fault
+) -> None:
+    async with furnished.kubelet(NODE):
+        furnished.faults.switch_on(f"kubelet/{NODE}", fault, times=1)
+
+        read = await kubelets.read(NODE)
+
+    assert len(read.summary) == 1
+    assert len(furnished.requests.matching("nodes")) == 1
 
 
 @pytest.mark.parametrize("trouble", [Trouble.HELD, Trouble.DRIP])

@@ -14,9 +14,11 @@ from devicemanager.demo.cluster.objects import Grant, InstanceSpec, kubernetes_t
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.usage import SourceState
+from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker import listing, pages
 from devicemanager.worker.outcomes import DeadlineExceeded, ListOutcome, ListResult, Unavailable
-from tests.timing import START
+from devicemanager.worker.slices import SLICE_S, Slices
+from tests.timing import START, FakeClock
 from tests.unit.worker.conftest import card, snapshot_document
 from tests.unit.worker.scripted import NO_SUCH_API, World, kubelet_path, world
 
@@ -135,6 +137,25 @@ async def test_nothing_is_read_of_those_that_are_not_chosen(here: World) -> None
     assert [place for place, script in here.device_managers.scripts.items() if script.asked] == [
         ("node-1", "nvidia")
     ]
+
+
+async def test_what_is_not_selected_is_not_read_and_others_get_their_turn_while_it_is_asked(here: World) -> None:
+    clock, loop = FakeClock(), asyncio.get_running_loop()
+    here.sources.slices = Slices(clock)
+    turns_of_others: list[int] = []
+    seen: list[int] = []
+
+    def select(one: WorkloadObject) -> bool:
+        seen.append(len(turns_of_others))
+        loop.call_soon(turns_of_others.append, 1)
+        clock.advance(SLICE_S)  # as hundreds of terms of a selector take
+        return one.node_name == "node-1"
+
+    found = listed(await here.reader.list(select=select, choose=lambda there: there[:2]))
+
+    assert [item.node_name for item in found.items] == ["node-1", "node-1"]
+    assert not here.cluster.scripts[kubelet_path("node-0")].asked
+    assert seen == list(range(14))
 
 
 @pytest.mark.parametrize("name", ["", "..", "../nodes", "team-a/pods", "UPPER"])

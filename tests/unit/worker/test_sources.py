@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
+from devicemanager.demo.cluster.figures import stats_summary
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
@@ -14,7 +16,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.worker.sources import Ages
 from tests.timing import START
 from tests.unit.worker.conftest import card, snapshot_document
-from tests.unit.worker.scripted import World, kubelet_path, world
+from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, World, kubelet_path, world
 
 KUBELET = kubelet_path("node-a")
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods/web"
@@ -70,6 +72,36 @@ async def test_an_error_answer_of_a_device_manager_is_logged_too(here: World) ->
         ("source_failed", "device-manager/nvidia", SourceState.STALE),
         ("source_recovered", "device-manager/nvidia", None),
     ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_a_summary_that_is_old_by_the_kubelets_own_clock_is_logged(here: World) -> None:
+    well = here.cluster.scripts[KUBELET].document
+    with capture_logs() as logs:
+        here.cluster.on(KUBELET, stats_summary("node-a", [], START - timedelta(hours=1)))
+        for _ in range(3):
+            await here.reader.read("team-a", "web")
+        here.cluster.on(KUBELET, well)
+        await here.reader.read("team-a", "web")
+
+    assert [(entry["event"], entry["source"], entry.get("state")) for entry in logs] == [
+        ("source_failed", "kubelet", SourceState.STALE),
+        ("source_recovered", "kubelet", None),
+    ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_a_fallback_that_is_not_installed_or_does_not_know_a_pod_is_no_failure(here: World) -> None:
+    here.cluster.on(KUBELET, FetchError(SourceState.UNREACHABLE, "HTTP 502", status=502))
+    with capture_logs() as logs:
+        for answer in (NOT_FOUND, NO_SUCH_API):
+            here.cluster.on(METRICS, answer)
+            await here.reader.read("team-a", "web")
+
+    assert [entry for entry in logs if entry["source"] == "metrics.k8s.io"] == []
+    assert "metrics.k8s.io" not in {source for source, _ in here.sources.health.failures}
 
 
 @pytest.mark.asyncio

@@ -44,7 +44,7 @@ from devicemanager.worker.apiserver.request_header import FrontProxyTrust
 from devicemanager.worker.apiserver.resources import ResourceHandler
 from devicemanager.worker.apiserver.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, ReviewCache
 from devicemanager.worker.apiserver.server import ApiServer, Components
-from devicemanager.worker.outcomes import Answer, Choose, ListOutcome, ListResult, NotFound, Outcome, Reader
+from devicemanager.worker.outcomes import Answer, Choose, ListOutcome, ListResult, NotFound, Outcome, Reader, Select
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.workload import Workload
 from tests import devices
@@ -135,7 +135,12 @@ class MadeUpReader(Reader):
 
     @override
     async def list(
-        self, namespace: str | None = None, *, choose: Choose | None = None, deadline_s: float | None = None
+        self,
+        namespace: str | None = None,
+        *,
+        select: Select | None = None,
+        choose: Choose | None = None,
+        deadline_s: float | None = None,
     ) -> ListResult:
         self.lists.append(namespace)
         self.deadlines.append(deadline_s)
@@ -147,7 +152,8 @@ class MadeUpReader(Reader):
             for key, one in sorted(self.usages.items())
             if namespace in (None, key[0])
         ]
-        chosen = there if choose is None else choose(there)
+        wanted = there if select is None else [one for one in there if select(one)]
+        chosen = wanted if choose is None else choose(wanted)
         items = tuple(self.usages[one.namespace, one.name] for one in chosen)
         self.measured.extend(items)
         return ListOutcome(items, self.warnings)
