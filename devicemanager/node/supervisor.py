@@ -135,7 +135,7 @@ class Supervisor:
                 protocol.accept(event, self._clock.monotonic())
             except DocumentError as error:
                 return RunFailure(CollectorState.FAILED, str(error))
-            if self._renumbered and self._reselects(event, protocol):
+            if self._tick is not None and self._tick.renumbered and self._reselects(event, protocol):
                 # Another process reads, in this tick, what this one has skipped by an earlier index.
                 return RestartReason.SELECTION
             await self._note(event)
@@ -149,10 +149,6 @@ class Supervisor:
                 return excess
             if isinstance(event, Read) and (held := self._usage.within_sample(child.pid)) is not None:
                 return RunFailure(CollectorState.FAILED, f"the collector process held {held}")
-
-    @property
-    def _renumbered(self) -> bool:
-        return self._tick is not None and self._tick.renumbered
 
     def _reselects(self, event: Line, protocol: CollectorProtocol) -> bool:
         """Whether a sample has ended, and the next one is to read other devices."""

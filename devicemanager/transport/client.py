@@ -104,7 +104,6 @@ class HttpClient:
                 age_s=_seconds(response.headers.get("Age")),
                 date=_date(response.headers.get("Date")),
                 retry_after_s=retry_after_s(response),
-                content_type=response.content_type,
             )
 
     @asynccontextmanager

@@ -49,7 +49,6 @@ class Received:
         age_s: The ``Age`` header; None where it is missing or no whole number of seconds.
         date: The sender's clock, from the ``Date`` header; None where it is missing or malformed.
         retry_after_s: The ``Retry-After`` header; None where it is missing or malformed.
-        content_type: Without its parameters, in lower case.
     """
 
     status: int
@@ -58,7 +57,6 @@ class Received:
     age_s: int | None = None
     date: datetime | None = None
     retry_after_s: int | None = None
-    content_type: str = ""
 
     def answered_at(self, clock: Clock) -> datetime:
         """The sender's wall clock when it answered; our own where it does not say."""

@@ -16,79 +16,32 @@ from devicemanager.model.pod_stats import ContainerStats, CpuStats, DiskStats, M
 from devicemanager.rules import kubelet
 from devicemanager.wire import bounds, timestamps
 from devicemanager.wire.json_values import UNREADABLE, integer, items, member, members, text
-
-
-class _PodRef(msgspec.Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-
-
-class _Cpu(msgspec.Struct, gc=False, rename="camel"):
-    time: str | None = None
-    usage_nano_cores: int | None = None
-    usage_core_nano_seconds: int | None = None
-
-
-class _Memory(msgspec.Struct, gc=False, rename="camel"):
-    time: str | None = None
-    working_set_bytes: int | None = None
-    usage_bytes: int | None = None
-    rss_bytes: int | None = None
-
-
-class _NodeMemory(msgspec.Struct, gc=False, rename="camel"):
-    available_bytes: int | None = None
-    working_set_bytes: int | None = None
-
-
-class _Disk(msgspec.Struct, gc=False, rename="camel"):
-    time: str | None = None
-    used_bytes: int | None = None
-
-
-class _Container(msgspec.Struct, gc=False, rename="camel"):
-    name: str = ""
-    start_time: str | None = None
-    cpu: _Cpu | None = None
-    memory: _Memory | None = None
-    rootfs: _Disk | None = None
-
-
-class _UnreadableContainer(_Container, gc=False):
-    """An entry of a container that cannot be read: it makes every sum of the pod absent."""
-
-
-class _Pod(msgspec.Struct, gc=False, rename="camel"):
-    pod_ref: _PodRef | None = None
-    start_time: str | None = None
-    containers: list[_Container] | None = None
-    cpu: _Cpu | None = None
-    memory: _Memory | None = None
-    ephemeral_storage: _Disk | None = msgspec.field(default=None, name="ephemeral-storage")
-
-
-class _Node(msgspec.Struct, gc=False, rename="camel"):
-    node_name: str | None = None
-    cpu: _Cpu | None = None
-    memory: _NodeMemory | None = None
-
-
-class _Document(msgspec.Struct, gc=False):
-    node: _Node | None = None
-    pods: list[_Pod] | None = None
-
+from devicemanager.wire.kubelet_summary_document import (
+    Container,
+    Cpu,
+    Disk,
+    Document,
+    Memory,
+    Node,
+    NodeMemory,
+    Pod,
+    PodRef,
+    UnreadableContainer,
+)
 
 _KIND: Final = "kubelet summary"
 
 PODS_LIMIT: Final = 2000
 """Entries of one summary: four times the pods of a large node."""
 
+ENTRIES_LIMIT: Final = 8
+"""Entries of one pod that are compared. A kubelet that restarts a pod lists two or three for a while."""
+
 CONTAINERS_LIMIT: Final = 64
 """Containers read of one pod. More cost that pod what is added up over them, and no other pod anything: whoever may
 make pods must not be able to hide a node's."""
 
-_DECODER: Final = msgspec.json.Decoder(_Document)
+_DECODER: Final = msgspec.json.Decoder(Document)
 
 
 class Summary:
@@ -102,12 +55,12 @@ class Summary:
 
     __slots__ = ("_by_pod", "node_cpu_time", "node_memory_bytes", "node_name")
 
-    def __init__(self, document: _Document) -> None:
-        node = document.node or _Node()
+    def __init__(self, document: Document) -> None:
+        node = document.node or Node()
         self.node_name: str | None = node.node_name or None
         self.node_cpu_time: datetime | None = timestamps.parse(node.cpu.time) if node.cpu is not None else None
         self.node_memory_bytes: int | None = _memory_capacity(node.memory)
-        self._by_pod: dict[tuple[str, str, str], list[_Pod]] = {}
+        self._by_pod: dict[tuple[str, str, str], list[Pod]] = {}
         for pod in document.pods or ():
             if pod.pod_ref is not None and pod.pod_ref.uid:
                 key = (pod.pod_ref.namespace, pod.pod_ref.name, pod.pod_ref.uid)
@@ -164,7 +117,7 @@ def decode_lenient(body: bytes) -> Summary:
         DocumentError: Not JSON, or not an object.
         ExcessError: It holds more than the pods of any node.
     """
-    document = _Document(pods=[])
+    document = Document(pods=[])
     for key, value in members(body, _KIND, "pods", bounds.SUMMARY):
         if key == "node":
             document.node = _node(value)
@@ -179,7 +132,7 @@ def _check_pods(count: int) -> None:
         raise ExcessError(f"{_KIND}: more than {PODS_LIMIT} pods")
 
 
-def _memory_capacity(memory: _NodeMemory | None) -> int | None:
+def _memory_capacity(memory: NodeMemory | None) -> int | None:
     """Kubelets give what is left of the node's memory beyond the working set."""
     if memory is None or memory.available_bytes is None or memory.working_set_bytes is None:
         return None
@@ -188,12 +141,17 @@ def _memory_capacity(memory: _NodeMemory | None) -> int | None:
     return memory.available_bytes + memory.working_set_bytes or None
 
 
-def _newest(entries: Sequence[_Pod]) -> PodStats:
-    return _pod_stats(entries[0]) if len(entries) == 1 else kubelet.newest([_pod_stats(pod) for pod in entries])
+def _newest(entries: Sequence[Pod]) -> PodStats:
+    first = _pod_stats(entries[0])
+    if len(entries) == 1:
+        return first
+    if len(entries) > ENTRIES_LIMIT:  # to compare thousands would take seconds
+        return PodStats(first.namespace, first.name, first.uid, containers=None)
+    return kubelet.newest([first, *map(_pod_stats, entries[1:])])
 
 
-def _pod_stats(pod: _Pod) -> PodStats:
-    ref = pod.pod_ref or _PodRef()
+def _pod_stats(pod: Pod) -> PodStats:
+    ref = pod.pod_ref or PodRef()
     return PodStats(
         namespace=ref.namespace,
         name=ref.name,
@@ -206,13 +164,13 @@ def _pod_stats(pod: _Pod) -> PodStats:
     )
 
 
-def _containers(listed: Sequence[_Container]) -> tuple[ContainerStats, ...] | None:
+def _containers(listed: Sequence[Container]) -> tuple[ContainerStats, ...] | None:
     return tuple(map(_container_stats, listed)) if len(listed) <= CONTAINERS_LIMIT else None
 
 
-def _container_stats(container: _Container) -> ContainerStats:
+def _container_stats(container: Container) -> ContainerStats:
     return ContainerStats(
-        name=None if isinstance(container, _UnreadableContainer) else container.name,
+        name=None if isinstance(container, UnreadableContainer) else container.name,
         started_at=timestamps.parse(container.start_time),
         cpu=_cpu_stats(container.cpu),
         memory=_memory_stats(container.memory),
@@ -220,31 +178,31 @@ def _container_stats(container: _Container) -> ContainerStats:
     )
 
 
-def _cpu_stats(block: _Cpu | None) -> CpuStats | None:
+def _cpu_stats(block: Cpu | None) -> CpuStats | None:
     if block is None:
         return None
     return CpuStats(timestamps.parse(block.time), block.usage_nano_cores, block.usage_core_nano_seconds)
 
 
-def _memory_stats(block: _Memory | None) -> MemoryStats | None:
+def _memory_stats(block: Memory | None) -> MemoryStats | None:
     if block is None:
         return None
     return MemoryStats(timestamps.parse(block.time), block.working_set_bytes, block.usage_bytes, block.rss_bytes)
 
 
-def _disk_stats(block: _Disk | None) -> DiskStats | None:
+def _disk_stats(block: Disk | None) -> DiskStats | None:
     return None if block is None else DiskStats(timestamps.parse(block.time), block.used_bytes)
 
 
-def _node(entry: object) -> _Node:
+def _node(entry: object) -> Node:
     memory = _node_memory(member(entry, "memory"))
-    return _Node(text(member(entry, "nodeName")), _cpu(member(entry, "cpu")), memory)
+    return Node(text(member(entry, "nodeName")), _cpu(member(entry, "cpu")), memory)
 
 
-def _pod(entry: object) -> _Pod:
+def _pod(entry: object) -> Pod:
     ref = member(entry, "podRef")
-    return _Pod(
-        pod_ref=_PodRef(*(text(member(ref, key)) or "" for key in ("name", "namespace", "uid"))),
+    return Pod(
+        pod_ref=PodRef(*(text(member(ref, key)) or "" for key in ("name", "namespace", "uid"))),
         start_time=text(member(entry, "startTime")),
         containers=[
             _container(container) for container in islice(items(member(entry, "containers")), CONTAINERS_LIMIT + 1)
@@ -255,11 +213,11 @@ def _pod(entry: object) -> _Pod:
     )
 
 
-def _container(entry: object) -> _Container:
+def _container(entry: object) -> Container:
     name = member(entry, "name")
     if not isinstance(entry, dict) or (name and text(name) is None):
-        return _UnreadableContainer(cpu=_cpu(UNREADABLE), memory=_memory(UNREADABLE), rootfs=_disk(UNREADABLE))
-    return _Container(
+        return UnreadableContainer(cpu=_cpu(UNREADABLE), memory=_memory(UNREADABLE), rootfs=_disk(UNREADABLE))
+    return Container(
         name=text(name) or "",
         start_time=text(member(entry, "startTime")),
         cpu=_cpu(member(entry, "cpu")),
@@ -268,27 +226,27 @@ def _container(entry: object) -> _Container:
     )
 
 
-def _cpu(block: object) -> _Cpu | None:
+def _cpu(block: object) -> Cpu | None:
     if block is None:
         return None
-    return _Cpu(_time(block), _integer(block, "usageNanoCores"), _integer(block, "usageCoreNanoSeconds"))
+    return Cpu(_time(block), _integer(block, "usageNanoCores"), _integer(block, "usageCoreNanoSeconds"))
 
 
-def _memory(block: object) -> _Memory | None:
+def _memory(block: object) -> Memory | None:
     if block is None:
         return None
     keys = ("workingSetBytes", "usageBytes", "rssBytes")
-    return _Memory(_time(block), *(_integer(block, key) for key in keys))
+    return Memory(_time(block), *(_integer(block, key) for key in keys))
 
 
-def _node_memory(block: object) -> _NodeMemory | None:
+def _node_memory(block: object) -> NodeMemory | None:
     if block is None:
         return None
-    return _NodeMemory(_integer(block, "availableBytes"), _integer(block, "workingSetBytes"))
+    return NodeMemory(_integer(block, "availableBytes"), _integer(block, "workingSetBytes"))
 
 
-def _disk(block: object) -> _Disk | None:
-    return None if block is None else _Disk(_time(block), _integer(block, "usedBytes"))
+def _disk(block: object) -> Disk | None:
+    return None if block is None else Disk(_time(block), _integer(block, "usedBytes"))
 
 
 def _time(block: object) -> str | None:

@@ -3,21 +3,18 @@
 Names taken from a caller enter a path through :func:`object_path` alone.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Final, NoReturn, Protocol, Self
 
-import structlog
 from multidict import CIMultiDict
-from structlog.typing import FilteringBoundLogger
 from typing_extensions import override
 from yarl import URL
 
 from devicemanager.clock import Clock
-from devicemanager.errors import FetchError, SettingsError, excerpt
+from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
 from devicemanager.rules import retries
 from devicemanager.transport.client import CONNECTIONS, ERROR_BODY_LIMIT_BYTES, HttpClient, retry_after_s
@@ -26,16 +23,11 @@ from devicemanager.transport.messages import Received, Request
 from devicemanager.transport.retries import Retries
 from devicemanager.worker.api_errors import fetch_error
 from devicemanager.worker.credentials import Credentials, CredentialsSource
+from devicemanager.worker.reloaded_credentials import ReloadedCredentials
 from devicemanager.worker.watch_stream import WatchEvent, events
 
 BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Default for an answer, and the limit of one watch event."""
-
-RELOAD_INTERVAL_S: Final = 60.0
-"""The kubelet rotates tokens long before they end; a minute is what client-go uses."""
-
-FORCED_RELOAD_PAUSE_S: Final = 1.0
-"""Between two readings forced by a 401, so that a server that refuses us causes no tight loop of them."""
 
 WATCH_S: Final = 240.0
 """Seconds after which the server ends a watch, so that a dead connection is noticed within minutes."""
@@ -44,8 +36,6 @@ WATCH_START_S: Final = 30.0
 """For the head of a watch's answer; an API server may fill its own cache before it sends one."""
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
-
-_log: FilteringBoundLogger = structlog.get_logger()
 
 
 class Cluster(Protocol):
@@ -113,17 +103,12 @@ class ClusterClient(Cluster):
     """
 
     def __init__(self, source: CredentialsSource, clock: Clock, *, connections: int = CONNECTIONS) -> None:
-        self._source = source
-        self._clock = clock
+        self._shown = ReloadedCredentials(source, clock)
         # A refused connection too: the next one may reach another replica behind the same address.
         self._http = HttpClient(clock, connections=connections, retries=Retries(unconnected=True))
-        self._reloading = asyncio.Lock()
-        self._forced_at_s = float("-inf")
-        self._reload_problem: str | None = None
-        self._credentials: Credentials
 
     async def __aenter__(self) -> Self:
-        self._credentials = await asyncio.to_thread(self._source.load)
+        await self._shown.read()
         await self._http.__aenter__()
         return self
 
@@ -132,18 +117,15 @@ class ClusterClient(Cluster):
 
     async def authorized(self, ask: Callable[[Credentials], Awaitable[Received]]) -> Received:
         """The answer to a request that shows our credentials; after a 401 they are read and shown once more."""
-        used = self._credentials
+        used = self._shown.current
         received = await ask(used)
-        if received.status == 401 and (renewed := await self._renew(used)) != used:
+        if received.status == 401 and (renewed := await self._shown.renewed(used)) != used:
             received = await ask(renewed)
         return received
 
     async def follow_credentials(self) -> NoReturn:
-        """Reads the credentials again each minute; one that cannot be read leaves the last good one in use."""
-        while True:
-            await asyncio.sleep(RELOAD_INTERVAL_S)
-            async with self._reloading:
-                await self._reload()
+        """Reads the credentials again each minute."""
+        await self._shown.follow()
 
     @override
     async def get(
@@ -204,7 +186,7 @@ class ClusterClient(Cluster):
             "resourceVersion": resource_version,
             "timeoutSeconds": f"{WATCH_S:.0f}",
         }
-        used = self._credentials
+        used = self._shown.current
         request = self._request("GET", path, query, used, BODY_LIMIT_BYTES, None, encoding="identity")
         # No deadline may span a yield: it would cancel the consumer, outside of this block.
         async with AsyncExitStack() as opened:
@@ -214,7 +196,7 @@ class ClusterClient(Cluster):
                 if response.status != 200:
                     body = await response.content.read(ERROR_BODY_LIMIT_BYTES)
                     if response.status == 401:
-                        await self._renew(used)
+                        await self._shown.renewed(used)
                     raise fetch_error(response.status, body, retry_after_s(response))
             changes = events(response.content, silence_s=WATCH_S + 30, limit_bytes=BODY_LIMIT_BYTES)
             yield await opened.enter_async_context(aclosing(changes))
@@ -270,27 +252,6 @@ class ClusterClient(Cluster):
             proxy=credentials.proxy,
             backend=_backend(path),
         )
-
-    async def _renew(self, refused: Credentials) -> Credentials:
-        """Credentials read again after a refusal; the same object if they have not changed."""
-        async with self._reloading:
-            now_s = self._clock.monotonic()
-            if self._credentials is refused and now_s - self._forced_at_s >= FORCED_RELOAD_PAUSE_S:
-                self._forced_at_s = now_s
-                await self._reload()
-            return self._credentials
-
-    async def _reload(self) -> None:
-        try:
-            self._credentials = await asyncio.to_thread(self._source.load)
-        except SettingsError as error:
-            if str(error) != self._reload_problem:
-                self._reload_problem = str(error)
-                _log.warning("cluster_credentials_unreadable", error=str(error))
-        else:
-            if self._reload_problem is not None:
-                self._reload_problem = None
-                _log.info("cluster_credentials_readable_again")
 
 
 def _backend(path: str) -> str:

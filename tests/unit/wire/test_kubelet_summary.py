@@ -263,6 +263,23 @@ def test_a_value_without_a_time_is_absent() -> None:
     assert usage(document).memory_working_set_bytes is Reason.INVALID_DATA
 
 
+def test_a_pod_listed_over_and_over_has_no_figures_and_costs_no_other_pod_its_own() -> None:
+    """To compare thousands of entries of one pod would hold up everything else for seconds."""
+    found = summary(*[pod()] * 9, pod("db-0", "another"))
+    entry = found.pod("team-a", "web-0", UID)
+    assert entry == PodStats("team-a", "web-0", UID, containers=None)
+    assert pod_usage(entry, node_time=MOMENT).memory_working_set_bytes is Reason.BOUNDED
+    db = found.pod("team-a", "db-0", "another")
+    assert db is not None
+    assert pod_usage(db, node_time=MOMENT).memory_working_set_bytes == 9
+
+
+def test_a_pod_listed_a_few_times_is_compared() -> None:
+    entry = summary(*[pod()] * 8).pod("team-a", "web-0", UID)
+    assert entry is not None
+    assert pod_usage(entry, node_time=MOMENT).memory_working_set_bytes == 9
+
+
 @pytest.mark.parametrize(
     ("memory", "bytes_"),
     [

@@ -21,7 +21,7 @@ from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER
 from devicemanager.errors import FetchError, SettingsError
 from devicemanager.model.usage import SourceState
-from devicemanager.worker import cluster as cluster_module
+from devicemanager.worker import reloaded_credentials
 from devicemanager.worker.cluster import ClusterClient, object_path
 from devicemanager.worker.credentials import Credentials, CredentialsSource, Kubeconfig
 from devicemanager.worker.watch_stream import WatchEvent
@@ -413,7 +413,7 @@ async def test_refusals_in_a_row_do_not_read_files_in_a_loop(
 async def test_a_rotated_token_is_used_within_a_period(
     client: ClusterClient, source: FixedCredentials, peer: TokenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "RELOAD_INTERVAL_S", 0.001)
+    monkeypatch.setattr(reloaded_credentials, "RELOAD_INTERVAL_S", 0.001)
     source.token = "second"
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(10):
         following = tasks.create_task(client.follow_credentials())
@@ -430,7 +430,7 @@ async def test_a_rotated_token_is_used_within_a_period(
 async def test_credentials_that_cannot_be_read_leave_the_last_good_ones(
     client: ClusterClient, source: FixedCredentials, peer: TokenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "RELOAD_INTERVAL_S", 0.001)
+    monkeypatch.setattr(reloaded_credentials, "RELOAD_INTERVAL_S", 0.001)
     source.broken = True
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(10):
         following = tasks.create_task(client.follow_credentials())
