@@ -4,12 +4,17 @@
 each of its partitions, then ``end``.
 """
 
+from typing import Final
+
 from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import Card, DeviceKey
 from devicemanager.node.deadlines import Deadlines, Phase
-from devicemanager.rules.plausibility import PARTITIONS_LIMIT
+from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.rules.selection import Selection
 from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read
+
+_OPENED_LIMIT: Final = 2 * (CARDS_LIMIT + PARTITIONS_LIMIT)
+"""Keys of devices that have given a figure: each card by its index and by its id."""
 
 
 class CollectorProtocol:
@@ -103,6 +108,8 @@ class CollectorProtocol:
         self.announced = None
         self.phase = Phase.COUNTING
         if line.reading.answered and (self.first_touch or line.reading.card != announced):
+            if len(self._opened) > _OPENED_LIMIT:
+                self._opened.clear()  # ids that are others at every sample
             self._opened |= {announced.key, line.reading.card.key}  # the id may become known only now
         self.first_touch = False
         if announced.parent is None:

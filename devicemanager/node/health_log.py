@@ -7,9 +7,9 @@ from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import DeviceKey, Reading
-from devicemanager.node.line_allowance import LineAllowance
 from devicemanager.rules import health
 from devicemanager.rules.device_ids import is_provisional
+from devicemanager.serving.line_allowance import LineAllowance
 
 
 @dataclass(slots=True)

@@ -63,6 +63,7 @@ class Leftovers:
         self._runs = 0
         self._running: set[str] = set()
         self._ended = asyncio.Event()
+        self._zombies: set[int] = set()
         self._proc = BlockingCalls("/proc")
 
     def begin(self) -> tuple[str, Mapping[str, str]]:
@@ -98,7 +99,10 @@ class Leftovers:
         await self._look(BlockingCalls("/proc"), deadline_s)  # a look under way may be in its own thread still
 
     async def _look(self, proc: BlockingCalls, deadline_s: float) -> bool:
-        """Kill and reap orphans. Returns whether any was killed."""
+        """Kill and reap orphans. Returns whether it is worth while to look again soon.
+
+        One that has ended is reaped when it is seen to be there still: another part of the program may be about to.
+        """
         try:
             children = await proc.run(lambda: tuple(_children(os.getpid(), self._prefix)), deadline_s)
         except OSError:  # TimeoutError is one
@@ -107,17 +111,18 @@ class Leftovers:
         if known is None:
             return bool(children)  # one is being started
         killed = False
+        before, self._zombies = self._zombies, {child.pid for child in children if child.ended} - set(known)
         for child in children:
             if child.pid in known:
                 continue
-            if child.ended:
+            if child.pid in self._zombies & before:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child.pid, os.WNOHANG)  # noqa: ASYNC222 - it has ended
             elif child.run is not None and child.run not in self._running:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(child.pid, signal.SIGKILL)
                     killed = True
-        return killed
+        return killed or not self._zombies <= before
 
 
 def adopt_orphans() -> None:

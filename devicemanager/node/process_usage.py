@@ -9,7 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import RestartReason
-from devicemanager.node.line_allowance import LineAllowance
+from devicemanager.serving.line_allowance import LineAllowance
 
 MIB: Final = 1 << 20
 

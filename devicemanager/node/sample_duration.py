@@ -5,7 +5,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
-from devicemanager.node.line_allowance import LineAllowance
+from devicemanager.serving.line_allowance import LineAllowance
 
 TOO_LONG: Final = 2
 """Samples in a row that must outlast the period: the first of a process may wait for a driver to wake its cards."""

@@ -6,8 +6,8 @@ from structlog.typing import FilteringBoundLogger
 
 from devicemanager.clock import Clock
 from devicemanager.model.accelerator import CollectorState, CollectorStatus, RestartReason, Sample, Versions
-from devicemanager.node.line_allowance import LineAllowance
 from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.serving.line_allowance import LineAllowance
 
 
 class StatusTracker:

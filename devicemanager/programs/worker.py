@@ -10,7 +10,6 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import structlog
@@ -19,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager import logs
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError
+from devicemanager.programs import worker_certificates
 from devicemanager.programs.server_identity import server_identity
 from devicemanager.rules import retries
 from devicemanager.serving import descriptors
@@ -29,8 +29,8 @@ from devicemanager.serving.probes import PING, Check, Probe, Shutdown
 from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.process import api_server_environment
 from devicemanager.settings.worker import WorkerSettings
-from devicemanager.tls.identity import ClientIdentity, ServerIdentity
-from devicemanager.tls.material import PairFiles, TrustedCAs
+from devicemanager.tls.identity import ServerIdentity
+from devicemanager.tls.material import TrustedCAs
 from devicemanager.transport.failures import within
 from devicemanager.worker.apiserver.authentication import Authenticator, TokenReviews, is_front_proxy
 from devicemanager.worker.apiserver.authorization import AccessReviews, Authorizer, ReviewFailedError
@@ -49,7 +49,6 @@ from devicemanager.worker.apiserver.reviews import ReviewCache
 from devicemanager.worker.apiserver.server import ApiServer, Components
 from devicemanager.worker.client import Client, ReadOptions, connect
 from devicemanager.worker.credentials import SERVICE_ACCOUNT, CredentialsSource, Kubeconfig, ServiceAccount
-from devicemanager.worker.direct_kubelets import KubeletAccess
 from devicemanager.worker.single_flight import OverloadedError
 from devicemanager.worker.sources import Ages
 from devicemanager.worker.workloads.registry import WORKLOADS
@@ -96,22 +95,23 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
         SettingsError: What the person running us must change.
     """
     identity = await server_identity(settings, None, clock, log)
-    peers = _device_manager_identity(settings, clock, log)
-    kubelets = _kubelet_identity(settings, clock, log)
+    peers = worker_certificates.device_manager_identity(settings, clock, log)
+    kubelets = worker_certificates.kubelet_identity(settings, clock, log)
     options = ReadOptions(
         device_manager_tls=None if peers is None else lambda: peers.context,
         device_manager_namespace=settings.device_manager_namespace,
         device_manager_server_name=settings.device_manager_server_name,
-        kubelets=None if kubelets is None else _kubelet_access(settings, kubelets),
+        kubelets=None if kubelets is None else worker_certificates.kubelet_access(settings, kubelets),
         ages=Ages(settings.kubelet_max_age, settings.snapshot_max_age),
     )
     async with AsyncExitStack() as stack:
         side = await stack.enter_async_context(connect(_credentials(settings), options, clock=clock))
         registered = await _registered(settings, side, _FIRST_LOOK_S)
-        serving_ca = _serving_ca(settings, clock, log)
+        serving_ca = worker_certificates.serving_ca(settings, clock, log)
         clients = {"device-managers": peers, "kubelets": kubelets, "serving": serving_ca}
         certificates = CertificateMetrics(
-            lambda: None if peers is None else peers.not_after, lambda: _cas_not_after(identity, clients)
+            lambda: None if peers is None else peers.not_after,
+            lambda: worker_certificates.cas_not_after(identity, clients),
         )
         components, front_proxy = await _components(settings, side, identity, certificates, clock, stack)
         shutdown = Shutdown()
@@ -213,57 +213,6 @@ def _credentials(settings: WorkerSettings) -> CredentialsSource:
     if settings.kubeconfig is None:
         return ServiceAccount(api_server_environment(), SERVICE_ACCOUNT)
     return Kubeconfig(settings.kubeconfig)
-
-
-def _device_manager_identity(
-    settings: WorkerSettings, clock: Clock, log: FilteringBoundLogger
-) -> ClientIdentity | None:
-    if not settings.reads_device_managers:
-        return None
-    if settings.device_manager_insecure_skip_verify:
-        log.warning("device_managers_not_verified", namespace=settings.device_manager_namespace)
-    folder = settings.device_manager_client_cert_dir
-    return ClientIdentity(
-        settings.device_manager_ca_file,
-        None if folder is None else PairFiles.in_directory(folder),
-        verify=not settings.device_manager_insecure_skip_verify,
-        clock=clock,
-        log=log,
-    )
-
-
-def _kubelet_identity(settings: WorkerSettings, clock: Clock, log: FilteringBoundLogger) -> ClientIdentity | None:
-    if not settings.reads_kubelets_directly:
-        return None
-    if settings.kubelet_insecure_skip_verify:
-        log.warning("kubelets_not_verified")
-        return ClientIdentity(None, verify=False, clock=clock, log=log)
-    authority = settings.kubelet_certificate_authority or SERVICE_ACCOUNT / "ca.crt"
-    return ClientIdentity(authority, clock=clock, log=log)
-
-
-def _serving_ca(settings: WorkerSettings, clock: Clock, log: FilteringBoundLogger) -> ClientIdentity | None:
-    """The authority beside the serving certificate, where whoever made that left it: only to say when it ends."""
-    ca = None if settings.cert_dir is None else settings.cert_dir / "ca.crt"
-    return None if ca is None or not ca.is_file() else ClientIdentity(ca, clock=clock, log=log)
-
-
-def _cas_not_after(
-    identity: ServerIdentity, clients: Mapping[str, ClientIdentity | None]
-) -> Mapping[str, datetime | None]:
-    """Use -> when the first of its authorities ends; None for those of the system, or none."""
-    cas = {"front-proxy": identity.client_cas} | {
-        use: None if client is None else client.cas for use, client in clients.items()
-    }
-    return {use: None if authorities is None else authorities.not_after for use, authorities in cas.items()}
-
-
-def _kubelet_access(settings: WorkerSettings, identity: ClientIdentity) -> KubeletAccess:
-    return KubeletAccess(
-        tls=lambda: identity.context,
-        address_types=settings.kubelet_preferred_address_types,
-        server_name=settings.kubelet_server_name,
-    )
 
 
 async def _registered(settings: WorkerSettings, side: Client, deadline_s: float) -> bool:

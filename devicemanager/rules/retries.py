@@ -13,7 +13,8 @@ LONGEST_S: Final = 5.0
 _LATER: Final = 0.25
 """Of a ``Retry-After``: by how much of it we come later, so that not all who were sent away return at once."""
 
-_CAPACITY: Final = 10.0
+FULL_BUDGET: Final = 10
+"""Failures that a peer may still cost: without a budget, all who ask a dead peer would ask it four times."""
 
 
 def pause_s(failures: int, jitter: float, retry_after_s: float | None = None) -> float:
@@ -43,27 +44,11 @@ def backoff_s(failures: int, jitter: float, *, first_s: float, longest_s: float)
     return float(min(first_s * 2.0 ** min(failures - 1, 64), longest_s) * (0.5 + jitter))
 
 
-class Budget:
-    """How many retries a peer may still cost: without it, all who ask a dead peer would ask it four times.
+def may_retry(budget: int) -> bool:
+    """Whether a failed attempt may be followed by another: with half of the budget gone nothing is retried."""
+    return budget > FULL_BUDGET // 2
 
-    Each failed attempt takes one of ten, each answer gives one back, and with half of them gone nothing is retried.
-    """
 
-    __slots__ = ("_left",)
-
-    def __init__(self) -> None:
-        self._left = _CAPACITY
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing has failed lately."""
-        return self._left == _CAPACITY
-
-    @property
-    def allows_retry(self) -> bool:
-        """Whether a failed attempt may be followed by another."""
-        return self._left > _CAPACITY / 2
-
-    def note(self, *, failed: bool) -> None:
-        """Count one attempt."""
-        self._left = max(0.0, self._left - 1) if failed else min(_CAPACITY, self._left + 1)
+def budget_after(budget: int, *, failed: bool) -> int:
+    """What an attempt leaves of a budget: a failure takes one, an answer gives one back."""
+    return max(0, budget - 1) if failed else min(FULL_BUDGET, budget + 1)

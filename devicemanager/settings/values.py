@@ -16,7 +16,7 @@ from devicemanager.rules.duration import format_duration, parse_duration
 from devicemanager.rules.quantity import parse as parse_quantity
 
 DEFAULT_PORT: Final = 32443
-"""Where a device manager and a worker listen."""
+"""Where a device manager listens."""
 
 PORT_PROBLEM: Final = "must be between 1 and 65535, or 0 for any free port"
 

@@ -37,7 +37,7 @@ class Retries:
     def __init__(self, *, unconnected: bool, jitter: Callable[[], float] = random.random) -> None:
         self._unconnected = unconnected
         self._jitter = jitter
-        self._budgets: OrderedDict[Peer, retries.Budget] = OrderedDict()
+        self._budgets: OrderedDict[Peer, int] = OrderedDict()  # those that are not full
 
     async def answer(
         self, request: Request, send: Callable[[Request], Awaitable[Received]], ends_s: float
@@ -56,7 +56,7 @@ class Retries:
         failure = await self._attempt(request, send)
         for failures in range(1, retries.ATTEMPTS):
             retry_after_s = self._retry_after_s(failure, request.passing)
-            if retry_after_s is None or not self._budgets.get(_peer(request), retries.Budget()).allows_retry:
+            if retry_after_s is None or not retries.may_retry(self._budget(_peer(request))):
                 break
             pause_s = retries.pause_s(failures, self._jitter(), retry_after_s)
             if loop.time() + pause_s >= ends_s - _MARGIN_S:
@@ -95,14 +95,13 @@ class Retries:
             case _:
                 return None
 
+    def _budget(self, peer: Peer) -> int:
+        return self._budgets.get(peer, retries.FULL_BUDGET)
+
     def _note(self, peer: Peer, *, failed: bool) -> None:
-        budget = self._budgets.pop(peer, None)
-        if budget is None:
-            if not failed:
-                return
-            budget = retries.Budget()
-        budget.note(failed=failed)
-        if not budget.is_full:
+        budget = retries.budget_after(self._budget(peer), failed=failed)
+        self._budgets.pop(peer, None)
+        if budget < retries.FULL_BUDGET:
             self._budgets[peer] = budget
             if len(self._budgets) > PEERS_REMEMBERED:
                 self._budgets.popitem(last=False)

@@ -23,6 +23,9 @@ TEXT_LIMIT: Final = 1 << 20
 CARD_LIMIT: Final = 1024
 """Cards read of one pod: more than any node has."""
 
+MANUFACTURERS_LIMIT: Final = 16
+"""Manufacturers read of one pod, each of which has its device manager asked: more than any node has."""
+
 _PROBLEMS_NAMED: Final = 3
 
 _MANUFACTURER: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -57,17 +60,25 @@ def parse(annotation: str | None) -> Allocation:
 
 def _allocation(containers: Mapping[str, object]) -> Allocation:
     cards: list[AllocatedCard] = []
+    manufacturers: set[str] = set()
     problems: list[str] = []
     for name in sorted(containers, key=_byte_order):
         for found in _container(name, containers[name]):
             if isinstance(found, str):
                 problems.append(f"container {excerpt(name, 63)!r}: {found}")
-            elif len(cards) < CARD_LIMIT:
-                cards.append(found)
-            else:
-                problems.append(f"more than {CARD_LIMIT} accelerators")
-                return Allocation(tuple(cards), _joined(problems))
+                continue
+            manufacturers.add(found.manufacturer)
+            cards.append(found)
+            excess = _excess(len(cards), len(manufacturers))
+            if excess is not None:
+                return Allocation(tuple(cards[:-1]), _joined([*problems, excess]))
     return Allocation(tuple(cards), _joined(problems))
+
+
+def _excess(cards: int, manufacturers: int) -> str | None:
+    if cards > CARD_LIMIT:
+        return f"more than {CARD_LIMIT} accelerators"
+    return f"more than {MANUFACTURERS_LIMIT} manufacturers" if manufacturers > MANUFACTURERS_LIMIT else None
 
 
 def _byte_order(name: str) -> bytes:

@@ -237,7 +237,8 @@ def _disk_stats(block: _Disk | None) -> DiskStats | None:
 
 
 def _node(entry: object) -> _Node:
-    return _Node(text(member(entry, "nodeName")), _cpu(member(entry, "cpu")))
+    memory = _node_memory(member(entry, "memory"))
+    return _Node(text(member(entry, "nodeName")), _cpu(member(entry, "cpu")), memory)
 
 
 def _pod(entry: object) -> _Pod:
@@ -280,7 +281,9 @@ def _memory(block: object) -> _Memory | None:
     return _Memory(_time(block), *(_integer(block, key) for key in keys))
 
 
-def _node_memory(block: object) -> _NodeMemory:
+def _node_memory(block: object) -> _NodeMemory | None:
+    if block is None:
+        return None
     return _NodeMemory(_integer(block, "availableBytes"), _integer(block, "workingSetBytes"))
 
 

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from yarl import URL
 
 from devicemanager.errors import DocumentError, excerpt
+from devicemanager.settings.values import DEFAULT_PORT
 from devicemanager.wire import pods
 
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
@@ -16,8 +17,7 @@ COMPONENT: Final = "device-manager"
 MANUFACTURER_LABEL: Final = "gpustack.ai/manufacturer"
 
 PORT_NAME: Final = "https"
-DEFAULT_PORT: Final = 32443
-"""Where a pod names no port ``https``."""
+"""Of a pod's port; where it names none so, it listens at the default port."""
 
 ADDRESSES_AT_MOST: Final = 2
 """Of one pod: one of each family."""

@@ -43,6 +43,7 @@ CANDIDATES_AT_MOST: Final = 3
 
 SET_ASIDE_S: Final = 30.0
 """How long a pod that failed is asked after the others; a rolled one takes less to start or to go."""
+
 CLOSED: Final = (
     "it closed the connection without an answer, as for a certificate of ours that it does not accept; "
     "its log says handshake_refused then"

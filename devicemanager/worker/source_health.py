@@ -1,6 +1,7 @@
 """What is known of the health of peers: logged when it changes, and counted for the worker's own metrics.
 
-Labels of metrics are kinds of source and states, both closed sets: nodes and manufacturers are in the log alone.
+Labels of metrics are kinds of source and states, both closed sets: nodes and manufacturers are in the log alone,
+whose lines are limited, because a pod's annotation may name any manufacturer.
 """
 
 from collections import Counter, OrderedDict
@@ -10,10 +11,17 @@ from typing import Final
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from devicemanager.clock import Clock
 from devicemanager.model.usage import SourceFailure
+from devicemanager.serving.line_allowance import LineAllowance
 
 REMEMBERED_FAULTS: Final = 16_384
 """Peers known to be at fault; past that the one longest unchanged is forgotten, and may be logged twice."""
+
+LINES_AT_ONCE: Final = 256
+"""About one kind of source, and one in ten seconds after that: a few hundred nodes may fail together."""
+
+LINE_EVERY_S: Final = 10.0
 
 _log: FilteringBoundLogger = structlog.get_logger()
 
@@ -21,12 +29,18 @@ _log: FilteringBoundLogger = structlog.get_logger()
 class SourceHealth:
     """How the peers of each kind of source answered.
 
+    Args:
+        clock: Limits the lines in the log.
+
     Attributes:
         up: Kind -> whether the newest answer of any of its peers was good.
         failures: Kind and state -> answers that were not good, since the start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._allowances: dict[str, LineAllowance] = {}
+        self._left_out: Counter[str] = Counter()
         self._states: OrderedDict[tuple[str, str | None], str] = OrderedDict()
         self.up: dict[str, bool] = {}
         self.failures: Counter[tuple[str, str]] = Counter()
@@ -43,8 +57,8 @@ class SourceHealth:
         self.up[kind] = fault is None
         where = {} if node is None else {"node": node}
         if fault is None:
-            if self._states.pop(peer, None) is not None:
-                _log.info("source_recovered", source=source, **where)
+            if self._states.pop(peer, None) is not None and (more := self._line(source)) is not None:
+                _log.info("source_recovered", source=source, **where, **more)
             return
         self.failures[kind, str(fault.state)] += 1
         if self._states.get(peer) != fault.state:
@@ -52,12 +66,25 @@ class SourceHealth:
             self._states.move_to_end(peer)
             if len(self._states) > REMEMBERED_FAULTS:
                 self._states.popitem(last=False)
-            _log.warning("source_failed", source=source, **where, state=fault.state, error=fault.message)
+            if (more := self._line(source)) is not None:
+                state, error = fault.state, fault.message
+                _log.warning("source_failed", source=source, **where, state=state, error=error, **more)
 
     def failing(self) -> Mapping[tuple[str, str], int]:
         """Kind and state -> peers whose last answer was that; 0 for what has been, so that a series ends in 0."""
         now = Counter((_kind(source), state) for (source, _), state in self._states.items())
         return {key: now[key] for key in self.failures}
+
+    def _line(self, source: str) -> Mapping[str, int] | None:
+        """What a line about a source also says: how many were left out before it. None if it is left out itself."""
+        kind = _kind(source)
+        if kind not in self._allowances:
+            self._allowances[kind] = LineAllowance(self._clock, LINES_AT_ONCE, LINE_EVERY_S)
+        if not self._allowances[kind].take():
+            self._left_out[kind] += 1
+            return None
+        left_out = self._left_out.pop(kind, 0)
+        return {"left_out": left_out} if left_out else {}
 
 
 def _kind(source: str) -> str:

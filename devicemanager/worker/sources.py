@@ -73,7 +73,7 @@ class Sources:
         self._metrics_server = metrics_server
         self._device_managers = device_managers
         self._clock = clock
-        self.health = SourceHealth()
+        self.health = SourceHealth(clock)
         self._resources = AsyncExitStack()
         self.slices = Slices(clock)
         self.kubelets: SharedReads[str, NodeRead] = SharedReads(

@@ -19,6 +19,7 @@ RELEASE = "devicemanager"
 GROUP = "worker.gpustack.ai"
 NODE = "node-a"
 WORKER = f"{RELEASE}-worker"
+CLUSTER_ROLE = f"{NAMESPACE}:{WORKER}"
 VALUES = {
     "manufacturers.nvidia.enabled": "false",
     "manufacturers.simulated.enabled": "true",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.control_plane.cluster import ControlPlane, Object
-from tests.control_plane.release import GROUP, Worker
+from tests.control_plane.release import CLUSTER_ROLE, GROUP, Worker
 from tests.timing import wait_until
 
 NAMESPACE = "team-a"
@@ -132,11 +132,9 @@ def test_while_the_worker_is_down_nothing_is_collected_and_later_only_what_shoul
 def test_a_worker_that_cannot_read_instances_has_nothing_collected(cluster: ControlPlane, worker: Worker) -> None:
     """Its right is gone: 503, never 404."""
     uid = new_instance(cluster, "unreadable")
-    role = json.loads(cluster.kubectl("get", "clusterrole", "devicemanager-worker", "-o", "json"))
+    role = json.loads(cluster.kubectl("get", "clusterrole", CLUSTER_ROLE, "-o", "json"))
     kept = [rule for rule in role["rules"] if "instances" not in rule["resources"]]
-    cluster.kubectl(
-        "patch", "clusterrole", "devicemanager-worker", "--type=merge", "-p", json.dumps({"rules": kept})
-    )
+    cluster.kubectl("patch", "clusterrole", CLUSTER_ROLE, "--type=merge", "-p", json.dumps({"rules": kept}))
     try:
         add_dependents(cluster, "unreadable", uid)
         wait_until(lambda: looked_up(cluster, "unreadable"), "the owner is asked for in vain")
@@ -146,7 +144,7 @@ def test_a_worker_that_cannot_read_instances_has_nothing_collected(cluster: Cont
         cluster.kubectl(
             "patch",
             "clusterrole",
-            "devicemanager-worker",
+            CLUSTER_ROLE,
             "--type=merge",
             "-p",
             json.dumps({"rules": role["rules"]}),

@@ -43,7 +43,7 @@ def process_1(tmp_path: Path) -> Iterator[psutil.Process]:
     ):
         outside = psutil.Process(unshare.pid)
         (manager,) = wait_until(lambda: outside.children(), "a process in the namespace")
-        wait_until(lambda: manager.children(), "a collector process")
+        wait_until(lambda: "collectors" in commands(manager), "a collector process")
         yield manager
         unshare.kill()
 
@@ -55,8 +55,14 @@ def orphan(manager: psutil.Process, command: str) -> None:
 
 
 def commands(manager: psutil.Process) -> list[str]:
-    """Of its children, by name."""
-    return [child.name() for child in manager.children()]
+    """All words of the commands of its children; of one that has ended, its name."""
+    words = []
+    for child in manager.children():
+        try:
+            words += [child.name(), *child.cmdline()]
+        except psutil.ZombieProcess:
+            words.append(child.name())
+    return words
 
 
 def test_orphans_of_a_shell_are_left_alone_and_reaped_when_they_end(process_1: psutil.Process) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -38,8 +38,9 @@ def account(cluster: StandInCluster, folder: Path, token: str = WORKER_TOKEN) ->
 
 @asynccontextmanager
 async def forwarder(address: tuple[str, int], url: str) -> AsyncIterator[None]:
-    """Listens at an address and passes each connection on to a server."""
+    """Listens at an address and passes each connection on to a server; cuts all of them off at the end."""
     host, _, port = url.removeprefix("https://").partition(":")
+    opened: list[asyncio.StreamWriter] = []
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -49,12 +50,15 @@ async def forwarder(address: tuple[str, int], url: str) -> AsyncIterator[None]:
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ahead = await asyncio.open_connection(host, int(port))
+        opened.extend((writer, ahead[1]))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(pump(reader, ahead[1]))
             tasks.create_task(pump(ahead[0], writer))
 
     async with await asyncio.start_server(forward, *address):
         yield
+        for writer in opened:
+            writer.transport.abort()
 
 
 async def test_a_service_account_is_enough_without_the_kubernetes_package(
@@ -137,3 +141,34 @@ async def test_without_an_api_server_the_worker_is_live_and_becomes_ready_when_i
             async with forwarder(address, stand_in_cluster.url):
                 await worker.logged("front_proxy_trust_changed")
                 await worker.ready()
+
+
+async def test_an_api_server_that_goes_and_comes_back_is_told_once_for_each_watch(
+    stand_in_cluster: StandInCluster, tmp_path: Path
+) -> None:
+    furnish(stand_in_cluster, GROUP)
+    environment = account(stand_in_cluster, tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    environment["KUBERNETES_SERVICE_PORT"] = str(address[1])
+    there = AsyncExitStack()
+    await there.enter_async_context(forwarder(address, stand_in_cluster.url))
+    async with there, started(tmp_path, environment) as worker:
+        worker.port = (await worker.logged("server_listening"))["port"]
+        await worker.ready()
+        assert (await worker.ask(path(GROUP), "viewer")).status == 200
+        await there.aclose()
+        gone = [await worker.logged("watch_failed") for _ in range(2)]
+        assert (await worker.ask("/livez")).status == 200
+        assert (await worker.ask("/readyz")).status == 200  # what it knows is still good
+
+        async with forwarder(address, stand_in_cluster.url):
+            back = [await worker.logged("watch_recovered") for _ in range(2)]
+            assert (await worker.ask(path(GROUP), "viewer")).status == 200
+
+    for lines in (gone, back):
+        assert {line["collection"] for line in lines} == {"device-managers", "front-proxy"}
+    after = worker.lines[worker.lines.index(gone[0]) :]
+    assert [line["event"] for line in after if line["event"].startswith("watch_")] == (
+        ["watch_failed"] * 2 + ["watch_recovered"] * 2
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from devicemanager.model.accelerator import CollectorState, Reason, RestartReason, Sample
-from devicemanager.node.line_allowance import BURST
+from devicemanager.serving.line_allowance import BURST
 from tests.faults.conftest import Supervise
 
 MOMENT = "the collector says that a sample began before its process, or is still to begin"

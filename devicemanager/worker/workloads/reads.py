@@ -109,12 +109,12 @@ class WorkloadReads:
         listed = await attempt(self._list_pods(namespace, selector, deadline_s=deadline_s, params=_ANY_VERSION))
         if not isinstance(listed, FetchError):
             by_name: dict[Name, list[Pod]] = {}
-            for pod in listed.items:
+            for pod in listed:
                 by_name.setdefault((pod.namespace, self.workload.name_of(pod)), []).append(pod)
             return by_name
         if listed.state is not SourceState.INVALID:
             return dict.fromkeys(names, listed)
-        # More bytes than are read at once, or a pod that spoils the whole list: it costs only its own workload.
+        # More than is read at once, or a pod that spoils the whole list: it costs only its own workload.
         reads = [self.pods(name, deadline_s=deadline_s) for name in names]
         return {name: await read.outcome() for name, read in zip(names, reads, strict=True)}
 
@@ -136,7 +136,7 @@ class WorkloadReads:
     async def _read_pods(self, name: Name) -> Sequence[Pod]:
         namespace, query = name[0], self.workload.pods_of(name[1])
         if query.name is None:
-            return (await self._list_pods(namespace, query.label_selector, deadline_s=READ_DEADLINE_S)).items
+            return await self._list_pods(namespace, query.label_selector, deadline_s=READ_DEADLINE_S)
         path = object_path("/api/v1/namespaces", namespace, "pods", query.name)
         try:
             body = await self._cluster.get(path, _ANY_VERSION, deadline_s=READ_DEADLINE_S)
@@ -153,11 +153,15 @@ class WorkloadReads:
         *,
         deadline_s: float,
         params: Mapping[str, str] = MappingProxyType({}),
-    ) -> Listing[Pod]:
+    ) -> Sequence[Pod]:
         within = "" if namespace is None else object_path("/namespaces", namespace)
         selected = {"labelSelector": label_selector} if label_selector else {}
         path = f"/api/v1{within}/pods"
-        return await self._lister.list(path, pods.parse, {**params, **selected}, deadline_s=deadline_s)
+        listed = await self._lister.list(path, pods.parse, {**params, **selected}, deadline_s=deadline_s)
+        if listed.cut is not None:
+            # Whose pods are missing is not known: what is not listed must not be taken for what is not there.
+            raise FetchError(SourceState.INVALID, f"not all pods are listed: {listed.cut}")
+        return listed.items
 
 
 def _parsed(body: bytes, parse: Callable[[bytes], T]) -> T:

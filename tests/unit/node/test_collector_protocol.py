@@ -10,7 +10,7 @@ from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import Card, CollectorState, DeviceKey, Reading, Reason
 from devicemanager.node.collector_protocol import CollectorProtocol
 from devicemanager.node.deadlines import Phase
-from devicemanager.rules.plausibility import PARTITIONS_LIMIT
+from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.rules.selection import Selection
 from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Line, Read
 from tests import devices
@@ -153,7 +153,6 @@ def test_partitions_are_bounded() -> None:
 
 
 def test_the_first_figure_of_a_card_in_a_process_may_take_longer() -> None:
-    """F11."""
     well = Read(devices.reading(Card(0, "GPU")))
     protocol = after(HELLO, BEGIN, announced(0))
     assert protocol.first_touch
@@ -163,6 +162,17 @@ def test_the_first_figure_of_a_card_in_a_process_may_take_longer() -> None:
     assert not protocol.first_touch
     protocol = after(HELLO, BEGIN, announced(0), read(0), End(1), BEGIN, announced(0))
     assert protocol.first_touch, "a card that gave no figure has still to be woken up"
+
+
+def test_cards_with_another_id_at_every_sample_are_not_remembered_for_ever() -> None:
+    protocol = after(HELLO)
+    for number in range(5000):
+        for line in (BEGIN, announced(0), Read(devices.reading(Card(0, f"GPU-{number}"))), End(1)):
+            protocol.accept(line, NOW_S)
+    assert len(protocol._opened) <= 2 * (CARDS_LIMIT + PARTITIONS_LIMIT) + 2
+    protocol.accept(BEGIN, NOW_S)
+    protocol.accept(announced(0), NOW_S)
+    assert not protocol.first_touch
 
 
 @pytest.mark.parametrize(

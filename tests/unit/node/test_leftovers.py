@@ -80,7 +80,9 @@ async def test_children_that_nobody_waits_for_are_reaped_whoever_they_are_from(m
     machine.has(22, state="Z", parent=OURS + 1)
 
     await machine.end_all()
+    assert (machine.killed, machine.reaped) == ([], [])  # whoever started it may be about to ask for its end
 
+    await machine.end_all()
     assert (machine.killed, machine.reaped) == ([], [21])
 
 
@@ -115,7 +117,8 @@ async def test_processes_that_go_while_they_are_looked_at_do_no_harm(
     monkeypatch.setattr(os, "kill", gone)
     monkeypatch.setattr(os, "waitpid", gone)
 
-    await machine.end_all()
+    for _ in range(2):
+        await machine.end_all()
 
 
 @pytest.mark.asyncio

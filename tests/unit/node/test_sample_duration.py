@@ -3,8 +3,8 @@
 import structlog
 from structlog.testing import LogCapture
 
-from devicemanager.node.line_allowance import BURST
 from devicemanager.node.sample_duration import SampleDuration
+from devicemanager.serving.line_allowance import BURST
 from tests.timing import FakeClock
 
 PERIOD_S = 5.0

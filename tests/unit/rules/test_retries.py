@@ -2,7 +2,7 @@
 
 import pytest
 
-from devicemanager.rules.retries import ATTEMPTS, STATUSES, Budget, pause_s
+from devicemanager.rules.retries import ATTEMPTS, FULL_BUDGET, STATUSES, budget_after, may_retry, pause_s
 
 
 @pytest.mark.parametrize(
@@ -32,25 +32,20 @@ def test_statuses_that_may_pass_are_those_of_busy_and_restarting_servers() -> No
     assert ATTEMPTS == 4
 
 
+def after(budget: int, attempts: int, *, failed: bool) -> int:
+    for _ in range(attempts):
+        budget = budget_after(budget, failed=failed)
+    return budget
+
+
 def test_a_peer_that_keeps_failing_is_soon_asked_only_once_each_time() -> None:
-    budget = Budget()
-    allowed = []
-    for _ in range(20):
-        budget.note(failed=True)
-        allowed.append(budget.allows_retry)
+    allowed = [may_retry(after(FULL_BUDGET, failures, failed=True)) for failures in range(1, 21)]
     assert allowed == [True] * 4 + [False] * 16
 
 
 def test_answers_earn_retries_back() -> None:
-    budget = Budget()
-    for _ in range(20):
-        budget.note(failed=True)
-    for _ in range(5):
-        budget.note(failed=False)
-    assert not budget.allows_retry
-    budget.note(failed=False)
-    assert budget.allows_retry
-    assert not budget.is_full
-    for _ in range(20):
-        budget.note(failed=False)
-    assert budget.is_full
+    spent = after(FULL_BUDGET, 20, failed=True)
+    assert not may_retry(after(spent, 5, failed=False))
+    assert may_retry(after(spent, 6, failed=False))
+    assert after(spent, 9, failed=False) < FULL_BUDGET
+    assert after(spent, 30, failed=False) == FULL_BUDGET

@@ -220,3 +220,17 @@ def test_a_hostile_annotation_is_cut_off() -> None:
     found = parse({"c": devices(*(accelerator(id=str(index)) for index in range(2000)))})
     assert len(found.cards) == 1024
     assert "more than 1024" in (found.problem or "")
+
+
+def test_a_pod_whose_annotation_names_ever_more_manufacturers_has_the_first_ones_asked() -> None:
+    """Each has a device manager looked for, a source in the answer and a look through all cards."""
+    groups = [{"manufacturer": f"maker-{number}", "accelerators": [accelerator()]} for number in range(100)]
+    found = parse({"main": {"devices": {"groups": groups}}})
+    assert found.manufacturers == tuple(f"maker-{number}" for number in range(16))
+    assert found.problem == "more than 16 manufacturers"
+
+
+def test_sixteen_manufacturers_are_no_problem() -> None:
+    groups = [{"manufacturer": f"maker-{number % 16}", "accelerators": [accelerator()]} for number in range(32)]
+    found = parse({"main": {"devices": {"groups": groups}}})
+    assert (len(found.cards), found.problem) == (32, None)

@@ -281,6 +281,14 @@ def test_what_memory_the_node_has(memory: object, bytes_: int | None) -> None:
     assert summary(pod(), node={"memory": memory}).node_memory_bytes == bytes_
 
 
+def test_a_malformed_field_of_a_pod_does_not_hide_what_memory_the_node_has() -> None:
+    """Without it, no figure of any pod of that node would be too large to be believed."""
+    malformed = {**pod(), "startTime": 5}
+    node = {"nodeName": "node-a", "memory": {"availableBytes": 30, "workingSetBytes": 10}}
+    found = summary(malformed, node=node)
+    assert (found.node_name, found.node_memory_bytes) == ("node-a", 40)
+
+
 @pytest.mark.parametrize("body", [b"{}", b'{"pods":null}', b'{"pods":{}}', b'{"node":null,"pods":[]}'])
 def test_a_summary_without_pods_is_empty(body: bytes) -> None:
     assert len(decode(body)) == 0

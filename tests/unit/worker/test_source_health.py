@@ -6,6 +6,7 @@ from structlog.testing import capture_logs
 from devicemanager.model.usage import SourceFailure, SourceState
 from devicemanager.worker import source_health
 from devicemanager.worker.source_health import SourceHealth
+from tests.timing import FakeClock
 
 LATE = SourceFailure(SourceState.TIMEOUT, "late")
 REFUSED = SourceFailure(SourceState.FORBIDDEN, "no")
@@ -13,7 +14,7 @@ REFUSED = SourceFailure(SourceState.FORBIDDEN, "no")
 
 def test_what_is_remembered_of_faults_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_health, "REMEMBERED_FAULTS", 2)
-    health = SourceHealth()
+    health = SourceHealth(FakeClock())
     with capture_logs() as logs:
         for node in ("a", "b", "c", "c", "b", "a"):
             health.note("kubelet", node, LATE)
@@ -23,7 +24,7 @@ def test_what_is_remembered_of_faults_is_bounded(monkeypatch: pytest.MonkeyPatch
 
 
 def test_failures_are_counted_and_peers_that_fail_are_those_that_fail_now() -> None:
-    health = SourceHealth()
+    health = SourceHealth(FakeClock())
     for node, fault in (("a", LATE), ("a", LATE), ("b", LATE), ("b", REFUSED), ("c", None)):
         health.note("kubelet", node, fault)
 
@@ -35,7 +36,7 @@ def test_failures_are_counted_and_peers_that_fail_are_those_that_fail_now() -> N
 
 
 def test_a_source_without_a_node_is_logged_without_one() -> None:
-    health = SourceHealth()
+    health = SourceHealth(FakeClock())
     with capture_logs() as logs:
         health.note("metrics.k8s.io", None, REFUSED)
         health.note("metrics.k8s.io", None, None)
@@ -47,9 +48,33 @@ def test_a_source_without_a_node_is_logged_without_one() -> None:
 
 
 def test_no_annotation_and_no_node_makes_a_kind() -> None:
-    health = SourceHealth()
+    health = SourceHealth(FakeClock())
     for number in range(50):
         health.note(f"device-manager/{number}", f"node-{number}", LATE)
 
     assert set(health.up) == {"device-manager"}
     assert health.failing() == {("device-manager", "timeout"): 50}
+
+
+def test_lines_about_ever_more_manufacturers_are_limited_and_hide_no_kubelet() -> None:
+    """A pod's annotation may name any manufacturer, and another one tomorrow."""
+    clock = FakeClock()
+    health = SourceHealth(clock)
+    with capture_logs() as logs:
+        for number in range(1000):
+            health.note(f"device-manager/{number}", "node-a", LATE)
+        health.note("kubelet", "node-a", LATE)
+        clock.advance(10.0)
+        health.note("device-manager/0", "node-a", None)
+        health.note("device-manager/1", "node-a", None)
+
+    assert len(logs) == 258
+    assert [entry["source"] for entry in logs[255:]] == ["device-manager/255", "kubelet", "device-manager/0"]
+    assert logs[-1] == {
+        "event": "source_recovered",
+        "log_level": "info",
+        "source": "device-manager/0",
+        "node": "node-a",
+        "left_out": 744,
+    }
+    assert health.failures["device-manager", "timeout"] == 1000

@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 from devicemanager.model.usage import SourceFailure, SourceState
 from devicemanager.worker.apiserver.health_metrics import CertificateMetrics, SourceMetrics
 from devicemanager.worker.source_health import SourceHealth
+from tests.timing import FakeClock
 
 END = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -19,7 +20,7 @@ def samples(collector: Collector) -> list[str]:
 
 
 def test_sources_that_answer_and_those_that_do_not() -> None:
-    health = SourceHealth()
+    health = SourceHealth(FakeClock())
     assert samples(SourceMetrics(health)) == []
     health.note("kubelet", "a", None)
     health.note("device-manager/nvidia", "a", SourceFailure(SourceState.STALE, "old"))

@@ -126,6 +126,24 @@ async def test_pods_that_are_too_large_hide_no_others(
 
 
 @pytest.mark.asyncio
+async def test_more_pods_with_the_same_label_than_are_listed_hide_no_others(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicemanager.worker.pages.LIST_LIMIT_ITEMS", 3)
+    web = stand_in_cluster.add_instance(InstanceSpec("team-a", "web", "node-a"))
+    for number in range(5):
+        add_pod(stand_in_cluster, InstanceSpec("team-a", f"a-stranger-{number}", "node-a"), part_of=web.instance)
+    stand_in_cluster.add_instance(InstanceSpec("team-a", "db", "node-a"))
+    async with WorkloadReads(INSTANCE, cluster, SystemClock()) as reads:
+        listed = await reads.all(None, deadline_s=5)
+        pods = await reads.pods_of_many(None, listed.items, deadline_s=5)
+
+    assert {
+        name: [pod.name for pod in found] for name, found in pods.items() if not isinstance(found, FetchError)
+    } == {("team-a", "web"): ["web"], ("team-a", "db"): ["db"]}
+
+
+@pytest.mark.asyncio
 async def test_pods_that_a_label_names_are_found_for_one_and_for_all(
     cluster: ClusterClient, stand_in_cluster: StandInCluster
 ) -> None:

@@ -1,6 +1,6 @@
 """How many lines about one thing may be logged."""
 
-from devicemanager.node.line_allowance import BURST, LINE_EVERY_S, LineAllowance
+from devicemanager.serving.line_allowance import BURST, LINE_EVERY_S, LineAllowance
 from tests.timing import FakeClock
 
 
