@@ -17,13 +17,13 @@ from typing import Final, TypeAlias, cast
 
 from typing_extensions import override
 
-from devicemanager.errors import DocumentError, excerpt
+from devicemanager.errors import DocumentError
 from devicemanager.node import line_pipe
 from devicemanager.node.line_pipe import LinePipe
+from devicemanager.node.stderr_tail import StderrTail
 from devicemanager.wire.collector_line_decoding import decode
 from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, Line
 
-_STDERR_TAIL_BYTES: Final = 4096
 _EXIT_WAIT_S: Final = 1.0
 """For the clean-up of a process that has closed its pipe."""
 
@@ -111,7 +111,7 @@ class Child:
                 lines = await LinePipe.connect(lines_in)
                 undone.callback(lines.close)
                 stderr_in, stderr_out = _pipe(theirs)
-                stderr = await line_pipe.connect(stderr_in, lambda: _StderrTail(stderr_in))
+                stderr = await line_pipe.connect(stderr_in, lambda: StderrTail(stderr_in))
                 undone.callback(stderr.close)
                 watch = _Watch(lines, stderr)
                 transport, _ = await asyncio.get_running_loop().subprocess_exec(
@@ -142,6 +142,15 @@ class Child:
     def exited(self) -> bool:
         """Whether the process has ended."""
         return self._transport.get_returncode() is not None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody else holds the process: by a signal, or with a debugger."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb", buffering=0) as stat:
+                return stat.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+        except (OSError, IndexError):
+            return False
 
     @property
     def stderr_tail(self) -> str:
@@ -192,55 +201,10 @@ class Child:
         self._transport.close()
 
 
-class _StderrTail(asyncio.Protocol):
-    """Keeps the end of what a process writes to standard error."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._tail = bytearray()
-        self._ended = False
-        self._transport: asyncio.BaseTransport | None = None
-
-    @property
-    def line(self) -> str:
-        """The last line with anything in it."""
-        lines = self._tail.decode(errors="replace").splitlines()
-        return next((excerpt(line) for line in reversed(lines) if line.strip()), "")
-
-    def close(self) -> None:
-        """Read no more."""
-        self._ended = True
-        if self._transport is not None:
-            self._transport.close()
-
-    def finish(self) -> None:
-        """Read what is there, and no more."""
-        if not self._ended:
-            self.data_received(line_pipe.left_in(self._descriptor))
-        self.close()
-
-    @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    @override
-    def data_received(self, data: bytes) -> None:
-        self._tail += data
-        del self._tail[:-_STDERR_TAIL_BYTES]
-
-    @override
-    def eof_received(self) -> None:
-        self._ended = True
-
-    @override
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._ended = True
-
-
 class _Watch(asyncio.SubprocessProtocol):
     """Waits for the end of a process."""
 
-    def __init__(self, lines: LinePipe, stderr: _StderrTail) -> None:
+    def __init__(self, lines: LinePipe, stderr: StderrTail) -> None:
         self.over = asyncio.Event()
         self.stderr = stderr
         self._lines = lines

@@ -80,8 +80,11 @@ class UsageMonitor:
 def memory_bytes(pid: int) -> int | None:
     """Resident memory that no file backs; None if the process is gone. The kernel answers from memory."""
     try:
-        with open(f"/proc/{pid}/statm", "rb", buffering=0) as statm:
-            _, resident, shared, *_ = statm.read().split()
+        statm = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)  # a file object costs twice as much
+        try:
+            _, resident, shared, *_ = os.read(statm, 256).split()
+        finally:
+            os.close(statm)
     except (OSError, ValueError):
         return None
     return (int(resident) - int(shared)) * resource.getpagesize()

@@ -91,7 +91,7 @@ class QuarantineProber:
             deadline_s = protocol.deadline_s(self._launcher.deadlines)
             event = await child.next(deadline_s)
             match event:
-                case TimedOut() if protocol.announced is not None:
+                case TimedOut() if protocol.announced is not None and not child.stopped:
                     return self.timed_out(child, device.card, deadline_s)
                 case Exited() if protocol.announced is not None and not event.by_others:
                     return self.crashed(child, device.card, event)

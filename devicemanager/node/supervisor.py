@@ -8,8 +8,7 @@ the snapshot, never in an exception.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import structlog
@@ -22,62 +21,21 @@ from devicemanager.node.blocking import BlockingCalls
 from devicemanager.node.bus_watch import BusWatch
 from devicemanager.node.child import Child, Exited, ProtocolError, TimedOut
 from devicemanager.node.collector_protocol import CollectorProtocol
-from devicemanager.node.deadlines import FIRST_TOUCH_S, Deadlines, card_deadline_s
+from devicemanager.node.deadlines import Deadlines, card_deadline_s
 from devicemanager.node.launcher import STUCK_LIMIT, Launcher
-from devicemanager.node.process_usage import UsageLimits, UsageMonitor
+from devicemanager.node.process_usage import UsageMonitor
 from devicemanager.node.quarantine import Quarantine
 from devicemanager.node.quarantine_prober import QuarantineProber
 from devicemanager.node.snapshot_publisher import RunFailure, SnapshotPublisher
 from devicemanager.node.snapshot_store import SnapshotStore
+from devicemanager.node.supervisor_options import SupervisorOptions
 from devicemanager.node.tick import Tick, earlier_beginning
 from devicemanager.wire.collector_lines import Begin, End, Failed, Hello, Line, Read
-
-OPEN_DEADLINE_S: Final = 10.0
-"""Used where no other is given; ``devicemanager serve`` passes its setting ``--open-timeout``."""
 
 _BUS_DEADLINE_S: Final = 2.0
 
 _SIGNALLED_WAIT_S: Final = 0.5
 """After a process was ended by a signal from others: where that ends this program too, no failure is reported."""
-
-
-def _no_addresses() -> Sequence[str]:
-    return ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisorOptions:
-    """What to supervise, and within which deadlines.
-
-    Attributes:
-        manufacturer: The only one that the process may report.
-        period_s: Seconds between samples, above 0.
-        command: Starts the collector process; ``--period``, ``--fd``, ``--skip`` and ``--only`` are added.
-        card_deadline_s: For reading one card; None chooses by the period (``deadlines.card_deadline_s``).
-        open_deadline_s: From the start of a process to its first line.
-        first_touch_s: For the first figure of a card in a process, as far as ``open_deadline_s`` reaches.
-        node_name: The Kubernetes node, for the log.
-        bus_addresses: Where the bus has cards of this manufacturer; called when a card is not identified. May hang.
-        taken_addresses: Where the bus has cards that the library must count, because their driver has taken them
-            and this program was given all; called now and then. May hang.
-        exit_states: Exit code of the process -> what it means, where the process could not say it.
-        usage: Above which a process is replaced.
-        environment: Of the processes, in which they are marked to find what they leave behind; None passes on this
-            process's own, and leaves that alone.
-    """
-
-    manufacturer: str
-    period_s: float
-    command: Sequence[str]
-    card_deadline_s: float | None = None
-    open_deadline_s: float = OPEN_DEADLINE_S
-    first_touch_s: float = FIRST_TOUCH_S
-    node_name: str | None = None
-    bus_addresses: Callable[[], Sequence[str]] = _no_addresses
-    taken_addresses: Callable[[], Sequence[str]] = _no_addresses
-    exit_states: Mapping[int, CollectorState] = field(default_factory=dict)
-    usage: UsageLimits = field(default_factory=UsageLimits)
-    environment: Mapping[str, str] | None = None
 
 
 class Supervisor:
@@ -239,7 +197,9 @@ class Supervisor:
     ) -> RunFailure | RestartReason:
         """Handle a process that is given up: one device's fault, else a failure of the run."""
         if isinstance(event, Exited) and event.by_others:
-            return self._killed(event)
+            return self._ended_by_others(f"the collector process {event.detail}")
+        if isinstance(event, TimedOut) and child.stopped:
+            return self._ended_by_others("the collector process was stopped by a signal or a debugger")
         device = None if self._quarantine.full else protocol.announced
         match event:
             case TimedOut() if device is not None:
@@ -262,12 +222,12 @@ class Supervisor:
             case Failed(state, detail):
                 return RunFailure(state, detail)
 
-    def _killed(self, event: Exited) -> RunFailure | RestartReason:
-        """Somebody else ended the process, which is no device's fault. The tick is completed, once."""
+    def _ended_by_others(self, detail: str) -> RunFailure | RestartReason:
+        """Somebody else ended or held the process, which is no device's fault. The tick is completed, once."""
         if self._tick is not None and not self._tick.killed:
             self._tick.killed = True
             return RestartReason.KILLED
-        return RunFailure(CollectorState.CRASHED, f"the collector process {event.detail}", killed=True)
+        return RunFailure(CollectorState.CRASHED, detail, killed=True)
 
     async def _addresses(self, wanted: bool) -> Sequence[str]:
         """Read the bus in a thread: it is a file system, and may hang."""

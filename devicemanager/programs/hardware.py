@@ -15,7 +15,8 @@ from devicemanager.node.blocking import within
 from devicemanager.node.container import ContainerWatch
 from devicemanager.node.process_usage import UsageLimits
 from devicemanager.node.snapshot_store import SnapshotStore
-from devicemanager.node.supervisor import Supervisor, SupervisorOptions
+from devicemanager.node.supervisor import Supervisor
+from devicemanager.node.supervisor_options import SupervisorOptions
 from devicemanager.rules.container import DriverFiles
 from devicemanager.settings.flags import Conflict
 from devicemanager.settings.node import CollectingSettings

@@ -135,10 +135,8 @@ class ClusterClient(Cluster):
         *,
         deadline_s: float = 10.0,
         limit_bytes: int = BODY_LIMIT_BYTES,
-        passing: Collection[int] = retries.STATUSES,
     ) -> bytes:
-        received = await self.fetch(path, params, deadline_s=deadline_s, limit_bytes=limit_bytes, passing=passing)
-        return received.body
+        return (await self.fetch(path, params, deadline_s=deadline_s, limit_bytes=limit_bytes)).body
 
     @override
     async def fetch(
@@ -150,17 +148,14 @@ class ClusterClient(Cluster):
         limit_bytes: int = BODY_LIMIT_BYTES,
         passing: Collection[int] = retries.STATUSES,
     ) -> Received:
-        """A good answer, with the times at which it came.
-
-        A failure that may have passed in a moment, a lost connection or one of the statuses, is no answer yet: the
-        request is sent again.
+        """A good answer, with the times at which it came. After a failure that may have passed it asks again.
 
         Args:
             path: Absolute and quoted; see :func:`object_path`.
             params: The query, not quoted.
             deadline_s: Seconds from now for everything, further attempts included.
             limit_bytes: Of the decoded body.
-            passing: Statuses after which it is sent again.
+            passing: Statuses of such failures, beside lost connections.
 
         Raises:
             FetchError: For any other answer, and for none. ``status`` and ``reason`` are the API server's own.

@@ -120,8 +120,8 @@ async def _from_worker(
     prefix = f"/apis/{settings.api_group}/{API_VERSION}/namespaces"
     path = object_path(prefix, namespace, resource.source.plural, settings.name, resource.subresource)
     params = {"timeout": f"{deadline_s:.1f}s"}
-    body = await cluster.get(path, params, deadline_s=deadline_s, passing=_PASSING)
-    usage = instance_metrics.parse(body)
+    received = await cluster.fetch(path, params, deadline_s=deadline_s, passing=_PASSING)
+    usage = instance_metrics.parse(received.body)
     if usage.sample is None:
         return Unavailable(f"the worker answered without a sample of Instance {namespace}/{settings.name}")
     return Answer(usage)

@@ -15,7 +15,8 @@ from devicemanager.clock import SystemClock
 from devicemanager.node import server
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.snapshot_store import SnapshotStore
-from devicemanager.node.supervisor import Supervisor, SupervisorOptions
+from devicemanager.node.supervisor import Supervisor
+from devicemanager.node.supervisor_options import SupervisorOptions
 from devicemanager.serving import probes
 from devicemanager.serving.lifecycle import Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener

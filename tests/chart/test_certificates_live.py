@@ -42,7 +42,8 @@ from tests.chart.upgrades import let_time_pass, name, pem, upgrade
 from tests.cluster.stand_in import StandInCluster
 from tests.timing import until
 
-pytestmark = pytest.mark.asyncio
+# Seconds on an idle machine; on a busy one the readers still get their turns.
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180)]
 
 VALUES: Mapping[str, Any] = {
     "manufacturers": {"nvidia": {"enabled": False}, "simulated": {"enabled": True, "extraArgs": ["--no-pci-check"]}}

@@ -291,6 +291,12 @@ def test_with_a_bundle_both_sides_trust_it_and_not_their_own_secret_alone(render
     }
 
 
+def test_the_authority_that_the_chart_asks_cert_manager_for_keeps_its_key(render: Render) -> None:
+    certificates = [d["spec"] for d in of(render(tls=CERT_MANAGER), "Certificate")]
+    keys = {spec.get("isCA", False): spec["privateKey"]["rotationPolicy"] for spec in certificates}
+    assert keys == {True: "Never", False: "Always"}
+
+
 def test_without_one_each_trusts_the_authority_in_its_secret(render: Render) -> None:
     made = render(tls=CERT_MANAGER)
     assert "--client-ca-file=/etc/devicemanager/tls/ca.crt" in device_manager_of(made)["containers"][0]["args"]

@@ -1,6 +1,7 @@
 """A release from its installation to its end, by each helm, against a stand-in that keeps what helm sends."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 from tests.chart.api import HeldObjects, serving
 from tests.chart.binaries import Helm
 from tests.chart.conftest import CHART, NAMESPACE, RELEASE, ChartError, run
+from tests.chart.test_arguments import NOT_BUILT
 from tests.chart.test_render import DEFAULTS
 
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/instances.worker.gpustack.ai"
@@ -111,3 +113,13 @@ def test_without_the_definition_another_release_needs_no_flag(helm: Callable[...
         helm(cluster, "uninstall", "first")
         helm(cluster, "install", "second", str(CHART), *CERT_MANAGER)
         assert DEFINITION in installed(cluster)
+
+
+def test_the_notes_call_no_plug_in_and_no_simulated_cards_unbuilt(helm: Callable[..., str]) -> None:
+    unbuilt = sorted(NOT_BUILT)[:1]
+    names = ["simulated-east", *unbuilt]
+    flags = [word for name in names for word in ("--set", f"manufacturers.{name}.enabled=true")]
+    plug_in = ("--set", "manufacturers.acme.enabled=true,manufacturers.acme.image.repository=acme")
+    with serving() as cluster:
+        notes = helm(cluster, "install", RELEASE, str(CHART), *CERT_MANAGER, *flags, *plug_in)
+    assert re.findall(r"the collector for (\S+) is not built yet", notes) == unbuilt

@@ -254,7 +254,7 @@ def versions(helm: Helm, tmp_path: Path) -> Versions:
         return Versions(before, after, release.manifest(), tree)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)  # ten programs are started: 20 s on an idle machine
 @pytest.mark.asyncio
 async def test_no_read_fails_and_no_figure_is_lost_while_versions_are_replaced(
     versions: Versions, stand_in_cluster: StandInCluster, tmp_path: Path

@@ -17,7 +17,8 @@ from typing_extensions import override
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.model.accelerator import CollectorStatus, Sample, Snapshot
 from devicemanager.node.snapshot_store import SnapshotStore
-from devicemanager.node.supervisor import Supervisor, SupervisorOptions
+from devicemanager.node.supervisor import Supervisor
+from devicemanager.node.supervisor_options import SupervisorOptions
 
 FAKE = Path(__file__).parent / "children" / "collector.py"
 DEADLINE_S = 20.0

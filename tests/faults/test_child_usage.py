@@ -65,7 +65,7 @@ async def test_a_process_that_leaks_nothing_is_not_replaced(supervise: Supervise
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGHUP", "SIGSTOP"])
 async def test_a_signal_from_others_blames_no_card_and_costs_no_tick(supervise: Supervise, name: str) -> None:
     async with supervise("Killed", control=f"{name} 1") as run:
         (sample,) = await run.samples(1)
@@ -86,6 +86,17 @@ async def test_a_process_killed_again_and_again_is_a_state_that_says_so(supervis
         assert answering(run.store.samples[-1]) == [0, 1, 2]
         assert not run.events("device_quarantined")
         assert not any("only index" in start for start in run.starts)
+        run.control.unlink()
+        await run.states("crashed", "ok")
+
+
+@pytest.mark.asyncio
+async def test_a_process_stopped_again_and_again_is_a_state_that_says_so(supervise: Supervise) -> None:
+    async with supervise("Killed", control="SIGSTOP 100") as run:
+        await run.states("crashed")
+        detail = "the collector process was stopped by a signal or a debugger"
+        assert run.store.snapshot.collector.detail == detail
+        assert not run.events("device_quarantined")
         run.control.unlink()
         await run.states("crashed", "ok")
 

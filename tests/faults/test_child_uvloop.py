@@ -10,7 +10,8 @@ import pytest
 
 from devicemanager.clock import SystemClock
 from devicemanager.model.accelerator import CollectorState
-from devicemanager.node.supervisor import Supervisor, SupervisorOptions
+from devicemanager.node.supervisor import Supervisor
+from devicemanager.node.supervisor_options import SupervisorOptions
 from tests.faults.conftest import FAKE, WatchedStore
 
 uvloop = pytest.importorskip("uvloop")

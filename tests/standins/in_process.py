@@ -22,7 +22,8 @@ from devicemanager.model.accelerator import CollectorState
 from devicemanager.node.child import Exited, ProtocolError, TimedOut
 from devicemanager.node.deadlines import Deadlines
 from devicemanager.node.snapshot_store import SnapshotStore
-from devicemanager.node.supervisor import Supervisor, SupervisorOptions
+from devicemanager.node.supervisor import Supervisor
+from devicemanager.node.supervisor_options import SupervisorOptions
 from devicemanager.rules.selection import Selection
 from devicemanager.wire.collector_line_decoding import decode
 from devicemanager.wire.collector_lines import Announced, End, Failed, Hello, Line, encode

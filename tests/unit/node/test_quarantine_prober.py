@@ -28,6 +28,9 @@ CARD = Card(3, "GPU-3")
 HANG = "hang"
 """Stands for a process that writes nothing more."""
 
+STOP = "stop"
+"""Stands for one that somebody stops."""
+
 Step: TypeAlias = Event | str
 
 
@@ -47,10 +50,12 @@ class Process:
         self.steps = list(steps)
         self.exited = False
         self.killed = False
+        self.stopped = False
         self.unkillable = unkillable
 
     async def next(self, deadline_s: float) -> Event:
         step = self.steps.pop(0) if self.steps else HANG
+        self.stopped = step == STOP
         if step == "begin":
             return Begin(asyncio.get_running_loop().time(), datetime.now(UTC))
         if not isinstance(step, str):
@@ -167,6 +172,7 @@ async def test_a_device_on_which_the_probe_crashes_stays_with_what_was_seen() ->
         [*greeting(Card(2))],
         [*greeting(), Exited(-9)],
         [*greeting(), Exited(-15)],
+        [*greeting(), STOP],
         OSError("no process to be had"),
     ],
     ids=[
@@ -181,6 +187,7 @@ async def test_a_device_on_which_the_probe_crashes_stays_with_what_was_seen() ->
         "another-card",
         "killed",
         "terminated",
+        "stopped",
         "not-started",
     ],
 )
