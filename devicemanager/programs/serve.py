@@ -71,20 +71,20 @@ async def serve(settings: ServeSettings) -> int:
         "container": hardware.container_watch(settings, store).run,
     }
 
-    async def say_how_to_look() -> None:
-        log.info("snapshot_served", command=look_command(settings, *listener.addresses[0]))
+    async def log_command() -> None:
+        log.info("snapshot_served", command=snapshot_command(settings, *listener.addresses[0]))
 
     running = serving(
         Server(listener, shutdown),
         parts,
-        startup=[say_how_to_look],
+        startup=[log_command],
         drain_s=settings.shutdown_timeout,
         log=log,
     )
     return await run_until_signal(running, log=log)
 
 
-def look_command(settings: ServeSettings, address: str, port: int) -> str:
+def snapshot_command(settings: ServeSettings, address: str, port: int) -> str:
     """The command that shows, on this machine, what is served there."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - nothing is bound to it
     shown = f"[{host}]" if ":" in host else host

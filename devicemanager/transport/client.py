@@ -58,7 +58,7 @@ class HttpClient:
     def __init__(self, clock: Clock, *, connections: int = CONNECTIONS, retries: Retries | None = None) -> None:
         self._clock = clock
         self._connections = connections
-        self._retries = retries or Retries(unconnected=False)
+        self._retries = retries or Retries(retry_refused=False)
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:

@@ -23,7 +23,7 @@ class Request:
         connect_s: For the connection and its handshake; None for as long as the whole may take.
         proxy: To go through; the environment is never asked here.
         backend: Who answers, of several behind one address: their failures are counted apart.
-        passing: Statuses after which the same request may get another answer in a moment.
+        retryable: Statuses after which the same request may get another answer in a moment.
     """
 
     method: str
@@ -36,7 +36,7 @@ class Request:
     proxy: URL | None = None
     connect_s: float | None = None
     backend: str = ""
-    passing: Collection[int] = retries.STATUSES
+    retryable: Collection[int] = retries.STATUSES
 
 
 @dataclass(frozen=True, slots=True)

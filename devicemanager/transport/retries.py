@@ -30,19 +30,19 @@ class Retries:
     """Retries requests, each peer's against a budget of its own.
 
     Args:
-        unconnected: Whether a connection that is refused is tried again too: not where somebody else can be asked.
+        retry_refused: Whether a connection that is refused is tried again too: not where somebody else can be asked.
         jitter: Gives random numbers from 0..1.
     """
 
-    def __init__(self, *, unconnected: bool, jitter: Callable[[], float] = random.random) -> None:
-        self._unconnected = unconnected
+    def __init__(self, *, retry_refused: bool, jitter: Callable[[], float] = random.random) -> None:
+        self._retry_refused = retry_refused
         self._jitter = jitter
         self._budgets: OrderedDict[Peer, int] = OrderedDict()  # those that are not full
 
     async def answer(
         self, request: Request, send: Callable[[Request], Awaitable[Received]], ends_s: float
     ) -> Received:
-        """The first answer that is none of the passing failures; when there is none in time, the last failure.
+        """The first answer that is no retryable failure; when there is none in time, the last failure.
 
         Args:
             request: What is asked.
@@ -55,7 +55,7 @@ class Retries:
         loop = asyncio.get_running_loop()
         failure = await self._attempt(request, send)
         for failures in range(1, retries.ATTEMPTS):
-            retry_after_s = self._retry_after_s(failure, request.passing)
+            retry_after_s = self._retry_after_s(failure, request.retryable)
             if retry_after_s is None or not retries.may_retry(self._budget(_peer(request))):
                 break
             pause_s = retries.pause_s(failures, self._jitter(), retry_after_s)
@@ -78,18 +78,18 @@ class Retries:
             outcome = await send(request)
         except (aiohttp.ClientError, ConnectionError) as error:
             outcome = error
-        self._note(_peer(request), failed=self._retry_after_s(outcome, request.passing) is not None)
+        self._note(_peer(request), failed=self._retry_after_s(outcome, request.retryable) is not None)
         return outcome
 
-    def _retry_after_s(self, failure: Failure, passing: Collection[int]) -> float | None:
+    def _retry_after_s(self, failure: Failure, retryable: Collection[int]) -> float | None:
         """Seconds that the peer wants to be left alone for; None for what will not be different in a moment."""
         match failure:
             case Received():
-                return (failure.retry_after_s or 0.0) if failure.status in passing else None
+                return (failure.retry_after_s or 0.0) if failure.status in retryable else None
             case aiohttp.ClientSSLError():
                 return None
             case aiohttp.ClientConnectorError():
-                return 0.0 if self._unconnected else None
+                return 0.0 if self._retry_refused else None
             case aiohttp.ClientConnectionError() | aiohttp.ClientPayloadError() | ConnectionError():
                 return 0.0
             case _:

@@ -105,7 +105,7 @@ class ClusterClient(Cluster):
     def __init__(self, source: CredentialsSource, clock: Clock, *, connections: int = CONNECTIONS) -> None:
         self._shown = ReloadedCredentials(source, clock)
         # A refused connection too: the next one may reach another replica behind the same address.
-        self._http = HttpClient(clock, connections=connections, retries=Retries(unconnected=True))
+        self._http = HttpClient(clock, connections=connections, retries=Retries(retry_refused=True))
 
     async def __aenter__(self) -> Self:
         await self._shown.read()
@@ -146,7 +146,7 @@ class ClusterClient(Cluster):
         *,
         deadline_s: float = 10.0,
         limit_bytes: int = BODY_LIMIT_BYTES,
-        passing: Collection[int] = retries.STATUSES,
+        retryable: Collection[int] = retries.STATUSES,
     ) -> Received:
         """A good answer, with the times at which it came. After a failure that may have passed it asks again.
 
@@ -155,12 +155,14 @@ class ClusterClient(Cluster):
             params: The query, not quoted.
             deadline_s: Seconds from now for everything, further attempts included.
             limit_bytes: Of the decoded body.
-            passing: Statuses of such failures, beside lost connections.
+            retryable: Statuses of such failures, beside lost connections.
 
         Raises:
             FetchError: For any other answer, and for none. ``status`` and ``reason`` are the API server's own.
         """
-        return await self._ask("GET", path, params, deadline_s=deadline_s, limit_bytes=limit_bytes, passing=passing)
+        return await self._ask(
+            "GET", path, params, deadline_s=deadline_s, limit_bytes=limit_bytes, retryable=retryable
+        )
 
     @override
     async def post(self, path: str, body: bytes, *, deadline_s: float = 10.0) -> bytes:
@@ -210,13 +212,13 @@ class ClusterClient(Cluster):
         deadline_s: float,
         limit_bytes: int = BODY_LIMIT_BYTES,
         body: bytes | None = None,
-        passing: Collection[int] = retries.STATUSES,
+        retryable: Collection[int] = retries.STATUSES,
     ) -> Received:
         async with within(deadline_s) as ends_s:
 
             async def ask(shown: Credentials) -> Received:
                 request = self._request(method, path, params, shown, limit_bytes, body)
-                return await self._http.exchange(replace(request, passing=passing), ends_s=ends_s)
+                return await self._http.exchange(replace(request, retryable=retryable), ends_s=ends_s)
 
             received = await self.authorized(ask)
         if not 200 <= received.status < 300:

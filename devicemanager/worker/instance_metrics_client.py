@@ -34,7 +34,7 @@ _NO_WORKER: Final = frozenset({404, 502, 503})
 _UNAVAILABLE: Final = 503
 _GATEWAY_TIMEOUT: Final = 504
 
-_PASSING: Final = retries.STATUSES - {_UNAVAILABLE, _GATEWAY_TIMEOUT}
+_RETRYABLE: Final = retries.STATUSES - {_UNAVAILABLE, _GATEWAY_TIMEOUT}
 """A worker that has no figures, or no time, has said so: asking again would cost the time that is left."""
 
 
@@ -120,7 +120,7 @@ async def _from_worker(
     prefix = f"/apis/{settings.api_group}/{API_VERSION}/namespaces"
     path = object_path(prefix, namespace, resource.source.plural, settings.name, resource.subresource)
     params = {"timeout": f"{deadline_s:.1f}s"}
-    received = await cluster.fetch(path, params, deadline_s=deadline_s, passing=_PASSING)
+    received = await cluster.fetch(path, params, deadline_s=deadline_s, retryable=_RETRYABLE)
     usage = instance_metrics.parse(received.body)
     if usage.sample is None:
         return Unavailable(f"the worker answered without a sample of Instance {namespace}/{settings.name}")

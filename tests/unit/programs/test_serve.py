@@ -13,7 +13,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from devicemanager.errors import SettingsError
-from devicemanager.programs.serve import look_command, serve
+from devicemanager.programs.serve import serve, snapshot_command
 from devicemanager.settings.loading import load
 from devicemanager.settings.node import ServeSettings
 from tests.timing import until
@@ -104,13 +104,13 @@ async def test_a_pair_that_cannot_be_used_is_a_problem_with_the_settings(tmp_pat
     ],
 )
 def test_the_command_that_shows_what_is_served(flags: list[str], address: str, command: str) -> None:
-    assert look_command(load(ServeSettings, flags, {}), address, 32443) == command
+    assert snapshot_command(load(ServeSettings, flags, {}), address, 32443) == command
 
 
 def test_where_clients_are_checked_the_command_asks_for_a_pair(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(authority().pem.certificate)
     settings = load(ServeSettings, [f"--client-ca-file={tmp_path / 'ca.crt'}"], {})
 
-    command = look_command(settings, "0.0.0.0", 1)
+    command = snapshot_command(settings, "0.0.0.0", 1)
 
     assert command == "devicemanager snapshot 127.0.0.1:1 --insecure --cert CLIENT.crt --key CLIENT.key"

@@ -45,8 +45,8 @@ class Peer:
         return outcome
 
 
-def steady(*, unconnected: bool = False) -> Retries:
-    return Retries(unconnected=unconnected, jitter=lambda: 0.5)
+def steady(*, retry_refused: bool = False) -> Retries:
+    return Retries(retry_refused=retry_refused, jitter=lambda: 0.5)
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
@@ -89,13 +89,13 @@ async def test_a_refused_connection_is_tried_again_only_without_another_source()
         await steady().answer(request(), peer, 10.0)
     assert len(peer.asked_s) == 1
 
-    assert (await steady(unconnected=True).answer(request(), Peer(REFUSED), 10.0)).status == 200
+    assert (await steady(retry_refused=True).answer(request(), Peer(REFUSED), 10.0)).status == 200
 
 
 async def test_a_peer_that_cannot_be_verified_is_not_asked_again() -> None:
     peer = Peer(UNTRUSTED)
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
-        await steady(unconnected=True).answer(request(), peer, 10.0)
+        await steady(retry_refused=True).answer(request(), peer, 10.0)
     assert len(peer.asked_s) == 1
 
 
@@ -186,7 +186,7 @@ async def test_waits_differ_from_caller_to_caller() -> None:
     for number in range(20):
         peer = Peer(answer(500))
         began_s = asyncio.get_running_loop().time()
-        await Retries(unconnected=False).answer(request(host=f"host-{number}"), peer, began_s + 10)
+        await Retries(retry_refused=False).answer(request(host=f"host-{number}"), peer, began_s + 10)
         pauses.add(round(peer.asked_s[1] - began_s, 6))
     assert len(pauses) > 10
     assert all(0.05 <= pause <= 0.15 for pause in pauses)
