@@ -11,7 +11,7 @@ ECC: Final = "ecc"
 REMAPPED_ROWS: Final = "remapped_rows"
 
 _UNCORRECTED, _VOLATILE, _DRAM = 1, 0, 2
-_HIGHEST_COUNT: Final = 1 << 32
+_HIGHEST_COUNT: Final = (1 << 32) - 1
 
 _UNTOLD: Final = frozenset({Reason.TRANSIENT_DRIVER_ERROR, Reason.INVALID_DATA})
 """Reasons for which a check says nothing, neither good nor bad."""

@@ -143,10 +143,10 @@ def _state_of_child(pid: str, parent: int) -> str | None:
     """The letter of its state; None if it is no child, or is gone."""
     try:
         stat = (_PROC / pid / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        state, its_parent, *_ = stat.rpartition(")")[2].split()
+        return state if int(its_parent) == parent else None
+    except (OSError, ValueError):  # ValueError: half of it is there, as it may be of a process that ends meanwhile
         return None
-    state, its_parent, *_ = stat.rpartition(")")[2].split()
-    return state if int(its_parent) == parent else None
 
 
 def _run(pid: str, prefix: str) -> str | None:

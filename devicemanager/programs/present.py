@@ -4,22 +4,20 @@ Pure: values in, text out. An absent figure shows its reason in angle brackets, 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from collectors.pci import PciDevice
 from collectors.registry import MANUFACTURERS
-from devicemanager.model.figures import SHOWN, DeviceFigure, Figure, Figures, FigureSpec
+from devicemanager.model.figures import SHOWN, DeviceFigure, Figure, Figures, FigureSpec, Scope
 from devicemanager.model.reasons import Reason
-from devicemanager.model.usage import PeerSnapshot, SnapshotCard
+from devicemanager.model.usage import PeerSnapshot, SliceUsage, SnapshotCard
+from devicemanager.programs.columns import columns
 from devicemanager.rules import freshness
 from devicemanager.rules.duration import format_duration
+from devicemanager.rules.units import percent_used
 from devicemanager.settings.output import Output
-
-_GAP: Final = "   "
-_NARROW_GAP: Final = "  "
-_RECOGNISABLE: Final = 10
-"""Characters of a cell that are left when it is cut: enough for ``unhealthy…``."""
 
 FIGURE_COLUMNS: Final = tuple(column.heading.removeprefix("GPU-").upper() for _, column in SHOWN)
 EXTRA_COLUMNS: Final = tuple(
@@ -31,60 +29,6 @@ _CARD_COLUMNS: Final = ("INDEX", "NAME", "MEMORY", *FIGURE_COLUMNS, "HEALTH", "I
 _PROSE: Final = ("NAME", "HEALTH")
 _BUS_COLUMNS: Final = ("ADDRESS", "MANUFACTURER", "VENDOR:DEVICE", "DRIVER", "NOTE")
 _INVENTORY_COLUMNS: Final = ("MANUFACTURER", "INDEX", "NAME", "MEMORY", "BUS", "HEALTH", "ID")
-
-
-def columns(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    width: int | None = None,
-    *,
-    drop: Sequence[str] = (),
-    shorten: Sequence[str] = (),
-) -> str:
-    """Text in columns as wide as their widest cell, without trailing spaces.
-
-    Args:
-        header: Names of the columns.
-        rows: A cell for each.
-        width: What the table should fit in; None, or enough room, leaves it as it is.
-        drop: Columns to leave out where it does not fit, the first one first.
-        shorten: Columns of prose to cut where it still does not.
-    """
-    table = [list(header), *(list(row) for row in rows)]
-    gap = _GAP
-    if width is not None and _width(table, gap) > width:
-        gap = _NARROW_GAP
-        for name in drop:
-            if _width(table, gap) > width:
-                index = table[0].index(name)
-                table = [row[:index] + row[index + 1 :] for row in table]
-        _shorten(table, [table[0].index(name) for name in shorten if name in table[0]], _width(table, gap) - width)
-    widths = _widths(table)
-    return "\n".join(
-        gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-    )
-
-
-def _widths(table: Sequence[Sequence[str]]) -> list[int]:
-    return [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
-
-
-def _width(table: Sequence[Sequence[str]], gap: str) -> int:
-    return sum(_widths(table)) + len(gap) * (len(table[0]) - 1)
-
-
-def _shorten(table: Sequence[list[str]], indexes: Sequence[int], excess: int) -> None:
-    """Shorten the columns given, the widest first, to no less than a recognisable rest."""
-    widths = _widths(table)
-    for _ in range(excess):
-        widest = max(indexes, key=lambda index: widths[index], default=None)
-        if widest is None or widths[widest] <= _RECOGNISABLE:
-            break
-        widths[widest] -= 1
-    for row in table:
-        for index in indexes:
-            if len(row[index]) > widths[index]:
-                row[index] = row[index][: widths[index] - 1] + "…"
 
 
 def document(value: object, output: Output) -> str:
@@ -119,8 +63,10 @@ def snapshot_text(
         f"{', '.join(snapshot.cards) or name}{where}: {snapshot.state}{detail}",
         *([] if once else [_when(snapshot, age_s)]),
     ]
-    for cards in filter(None, snapshot.cards.values()):
-        rows = map(_card_row, cards)
+    for manufacturer, cards in snapshot.cards.items():
+        if not cards:
+            continue
+        rows = list(_device_rows(cards, snapshot.partitions.get(manufacturer, ())))
         lines += ["", columns(_CARD_COLUMNS, rows, width, drop=[*EXTRA_COLUMNS, "ID"], shorten=_PROSE)]
     return "\n".join(lines)
 
@@ -133,6 +79,30 @@ def _when(snapshot: PeerSnapshot, age_s: int | None) -> str:
         return f"{period}; last at {snapshot.timestamp.isoformat(timespec='seconds')}"
     stale = " (stale: do not trust these figures)" if freshness.is_stale(age_s, snapshot.period_s) else ""
     return f"{period}; last {format_duration(age_s)} ago{stale}"
+
+
+def _device_rows(cards: Iterable[SnapshotCard], partitions: Iterable[SliceUsage]) -> Iterator[tuple[str, ...]]:
+    """Each card, and below it its partitions."""
+    of_card: defaultdict[str, list[SliceUsage]] = defaultdict(list)
+    for partition in partitions:
+        of_card[partition.card_id].append(partition)
+    for card in cards:
+        yield _card_row(card)
+        yield from map(_partition_row, of_card[card.id])
+
+
+def _partition_row(partition: SliceUsage) -> tuple[str, ...]:
+    """What is measured of a partition itself; the rest is its card's, one row or more above."""
+    used_mib, total_mib = partition.memory_used_mib, partition.memory_total_mib
+    figures = Figures(
+        memory_total=total_mib,
+        memory_used=used_mib,
+        memory_utilization=percent_used(used_mib, total_mib),
+        compute_utilization=partition.utilization_percent,
+    )
+    shown = (_cell(spec, figures[spec.name]) if spec.scope is Scope.SHARE else "-" for spec, _ in SHOWN)
+    name = f"└ {partition.profile or 'partition'}"
+    return "-", name, memory_text(figures), *shown, "-", partition.partition_id or "-"
 
 
 def _card_row(card: SnapshotCard) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ from typing import Final
 from devicemanager.model.figures import Figure
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import AcceleratorUsage, SourceReport, UsageSample, WorkloadUsage
+from devicemanager.programs.columns import columns
 from devicemanager.programs.present import (
     EXTRA_COLUMNS,
     FIGURE_COLUMNS,
-    columns,
     figure_cells,
     figure_text,
     health_text,

@@ -57,9 +57,11 @@ def _absent(manufacturer: str, grant: Grant, reason: Reason) -> AcceleratorUsage
 
 def _grants(given: Iterable[AllocatedCard], view: View) -> Sequence[Grant]:
     grants: dict[str, Grant] = {}
+    canonical: dict[tuple[str, str | None], str] = {}  # each is looked for once, however often it is given
     for card in given:
         partition_id = card.partition_id if card.mode is Mode.PARTITIONED else None
-        card_id = view.canonical_id(card.id, partition_id)
+        named = card.id, partition_id
+        card_id = canonical.get(named) or canonical.setdefault(named, view.canonical_id(*named))
         grant = Grant(card_id, partition_id, card.mode, card.index, {card.container: card.units}, card.profile)
         known = grants.get(grant.id)
         grants[grant.id] = grant if known is None else _joined(known, grant)

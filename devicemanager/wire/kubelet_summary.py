@@ -74,6 +74,10 @@ class Summary:
         """Every pod with an identity, in the kubelet's order; of entries with the same one the newest."""
         return map(_newest, self._by_pod.values())
 
+    def lists(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether :meth:`pod` has an entry; to ask costs nothing."""
+        return (namespace, name, uid) in self._by_pod
+
     def pod(self, namespace: str, name: str, uid: str) -> PodStats | None:
         """The newest entry of exactly this pod; None when the kubelet does not carry it.
 

@@ -5,9 +5,10 @@ requests and limits of its own beside those of its containers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from devicemanager.errors import DocumentError
@@ -18,8 +19,9 @@ from devicemanager.wire.json_values import items, mapping, member, text
 
 _BYTES_PER_MIB: Final = 2**20
 
-_REMEMBERED_CONTAINERS: Final = 64
-"""More make a pod's sums too large to be kept."""
+CONTAINERS_LIMIT: Final = 64
+"""Lasting containers that are added up. Whoever may make pods can name thousands, whose sums take seconds; what the
+kubelet measures of more is not added up either."""
 
 
 class _Written(NamedTuple):
@@ -39,6 +41,8 @@ class _Written(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PodResources:
     """A pod's requests and limits, each figure None where it is not known or there is none.
+
+    Of a pod with more than ``CONTAINERS_LIMIT`` containers only its own are known.
 
     Attributes:
         requests: The pod's own; else the sum over the containers that run for its whole life: sidecars among them,
@@ -64,9 +68,12 @@ class PodResources:
         own = _in_force(spec.get("resources"), status.get("resources"))
         containers = tuple(
             _in_force(member(container, "resources"), applied.get(text(member(container, "name")) or ""))
-            for container in _lasting_containers(spec)
+            for container in islice(_lasting_containers(spec), CONTAINERS_LIMIT + 1)
         )
-        return (_sums if len(containers) <= _REMEMBERED_CONTAINERS else _sums.__wrapped__)(own, containers)
+        if len(containers) <= CONTAINERS_LIMIT:
+            return _sums(own, containers)
+        alone = _sums(own, ())
+        return replace(alone, declared_limits=alone.limits)
 
 
 _Quantities: TypeAlias = tuple[str | None, str | None, str | None]

@@ -58,9 +58,11 @@ class NodeRead:
         """Whether it lacks the pod, and may do so because the pod is newer. One that has just come does not."""
         held_s = clock.monotonic() - self.received.received_monotonic_s
         moments = [moment for moment in (pod.created_at, pod.started_at) if moment is not None]
-        if held_s < ASKED_AGAIN_AFTER_S or not moments or self._stats(pod) is not None:
+        if held_s < ASKED_AGAIN_AFTER_S or not moments:
             return False
-        return max(moments) > self.received.answered_at(clock) - CLOCKS_DIFFER_BY
+        if max(moments) <= self.received.answered_at(clock) - CLOCKS_DIFFER_BY:
+            return False
+        return not any(self.summary.lists(pod.namespace, pod.name, uid) for uid in pod.kubelet_uids)
 
     def reading(self, pod: Pod, clock: Clock) -> PodReading | SourceFailure:
         """The figures of this pod now; a failure if the summary lacks it."""

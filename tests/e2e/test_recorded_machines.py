@@ -49,6 +49,8 @@ def test_every_figure_is_what_the_vendors_tool_printed(machine: RecordedMachine,
     with CollectorChild(("nvidia", "--once"), nvml.environment) as child:
         sample = child.sample()
     assert sample.count == len(machine.expected_cards) > 0
+    for reading in sample.readings.values():
+        reading.pop("notes", None)  # which call it was is none of what the tool prints
     assert [sample.readings[index] for index in range(sample.count)] == [
         reading_of(card, index) for index, card in enumerate(machine.expected_cards)
     ]

@@ -58,4 +58,5 @@ def test_every_figure_served_is_what_the_vendors_tool_printed(
 
     seen = cards(manager.until_state("ok"))
 
-    assert seen == [shown(card, index) for index, card in enumerate(machine.expected_cards)]
+    without_notes = [{key: value for key, value in card.items() if key != "notes"} for card in seen]
+    assert without_notes == [shown(card, index) for index, card in enumerate(machine.expected_cards)]

@@ -128,3 +128,16 @@ async def test_a_machine_without_proc_is_left_as_it_is(machine: Machine, monkeyp
     await machine.end_all()
 
     assert machine.killed == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("written", ["", "20 (x)", "20 (x) S", "20 (x) S parent 1"])
+async def test_what_proc_says_half_of_a_process_ends_nothing_else(machine: Machine, written: str) -> None:
+    run, _ = machine.leftovers.begin()
+    machine.has(20, run=run)
+    (machine.folder / "20" / "stat").write_text(written)
+    machine.has(21, run=run)
+
+    await machine.end_all()
+
+    assert machine.killed == [(21, signal.SIGKILL)]

@@ -9,7 +9,7 @@ import yaml
 from collectors.pci import PciDevice
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.figures import Figures
-from devicemanager.model.usage import PeerSnapshot, SnapshotCard
+from devicemanager.model.usage import PeerSnapshot, SliceUsage, SnapshotCard
 from devicemanager.programs import present
 from devicemanager.settings.output import Output
 from tests import devices
@@ -54,6 +54,38 @@ def test_a_snapshot_as_a_table() -> None:
         "-       -             <lost>                     <lost>   <lost>   <lost>   "
         "<lost>        <lost>            unhealthy (lost: GPU_IS_LOST (15))   GPU-2",
     ]
+
+
+def test_partitions_are_listed_below_their_card() -> None:
+    partitions = [
+        SliceUsage("", "", "GPU-1", 1024, 37, "MIG-1", 10240, "1g.10gb"),
+        SliceUsage("", "", "GPU-1", Reason.TIMEOUT, Reason.TIMEOUT, "MIG-2", Reason.TIMEOUT),
+    ]
+    rows = present.snapshot_text(replace(SNAPSHOT, partitions={"nvidia": tuple(partitions)}), 3).splitlines()[3:]
+
+    assert [row.split() for row in rows[2:4]] == [
+        [
+            "-",
+            "└",
+            "1g.10gb",
+            "1024",
+            "/",
+            "10240",
+            "MiB",
+            "(10",
+            "%)",
+            "37",
+            "%",
+            "-",
+            "-",
+            "-",
+            "-",
+            "-",
+            "MIG-1",
+        ],
+        ["-", "└", "partition", "<timeout>", "<timeout>", "-", "-", "-", "-", "-", "MIG-2"],
+    ]
+    assert [row.split()[-1] for row in rows] == ["ID", "GPU-1", "MIG-1", "MIG-2", "GPU-2"]
 
 
 def test_a_snapshot_without_a_sample_says_so() -> None:
@@ -213,16 +245,6 @@ def test_a_table_of_cards_fits_a_terminal_without_the_ids() -> None:
     assert "…" in row
     assert row.endswith("233 W  healthy")
     assert len(row) <= 80
-
-
-def test_a_table_that_fits_is_left_alone() -> None:
-    assert present.columns(["A", "B"], [["1", "2"]], 5, drop=["B"]) == present.columns(["A", "B"], [["1", "2"]])
-    assert present.columns(["A", "B"], [["1", "2"]], 4, drop=["B"]) == "A  B\n1  2"
-    assert present.columns(["A", "B"], [["1", "2"]], 3, drop=["B"]) == "A\n1"
-
-
-def test_what_is_shortened_stays_recognisable() -> None:
-    assert present.columns(["A"], [["unhealthy (why)"]], 1, shorten=["A"]) == "A\nunhealthy…"
 
 
 def test_every_table_fits_80_columns() -> None:

@@ -16,6 +16,7 @@ from devicemanager.model.usage import (
     SnapshotCard,
 )
 from devicemanager.rules.cards import entries
+from devicemanager.rules.snapshot_view import View
 from tests import devices
 
 POD, OTHER_POD = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
@@ -489,3 +490,21 @@ def test_why_a_board_is_unhealthy_is_said_of_every_share_of_it() -> None:
     for card in (given(), given(Mode.SLICED), given(Mode.PARTITIONED, partition_id=PARTITION)):
         (entry,) = read(peer, card)
         assert (entry.unhealthy, entry.unhealthy_reason) == (True, "double-bit ECC error")
+
+
+def test_the_card_of_a_partition_is_looked_for_once_however_often_it_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Thousands of records of one partition, given a thousand times, would take a second of the event loop."""
+    looked_for: list[str] = []
+    find = View.canonical_id
+
+    def counted(view: View, card_id: str, partition_id: str | None) -> str:
+        looked_for.append(card_id)
+        return find(view, card_id, partition_id)
+
+    monkeypatch.setattr(View, "canonical_id", counted)
+    cards = (given(Mode.PARTITIONED, PARTITION, partition_id=PARTITION, container=f"c{n}") for n in range(100))
+    (entry,) = read(snapshot(snapshot_card()), *cards)
+    assert entry.id == PARTITION
+    assert looked_for == [PARTITION]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from devicemanager.errors import DocumentError
+from devicemanager.errors import DocumentError, ExcessError
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.model.usage import ContainerMetrics, PodMetrics, PodUsage, SourceFailure
 from devicemanager.rules.pod_metrics import pod_usage
@@ -102,3 +102,10 @@ def test_a_container_that_is_no_object_is_an_unknown() -> None:
 def test_what_is_no_document_is_refused(garbage: bytes) -> None:
     with pytest.raises(DocumentError):
         pod_metrics.parse(garbage)
+
+
+def test_containers_without_end_are_refused_before_one_is_read() -> None:
+    usage = {"cpu": "1n", "memory": "1Ki"}
+    assert len(pod_metrics.parse(body(*[usage] * 256)).containers) == 256
+    with pytest.raises(ExcessError, match="more than 256 containers"):
+        pod_metrics.parse(body(*[usage] * 257))

@@ -1,6 +1,9 @@
 """A node's summary through the API server's node proxy."""
 
 import asyncio
+import json
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -9,12 +12,15 @@ from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.transport.failures import attempt
-from devicemanager.wire import pods
+from devicemanager.transport.messages import Received
+from devicemanager.wire import kubelet_summary, pods
+from devicemanager.wire.pods import Pod
 from devicemanager.worker import kubelet
 from devicemanager.worker.cluster import ClusterClient
-from devicemanager.worker.kubelet import ProxiedKubelets
+from devicemanager.worker.kubelet import NodeRead, ProxiedKubelets
 from tests.cluster.faults import Fault, Trouble
 from tests.cluster.stand_in import StandInCluster
+from tests.timing import FakeClock
 from tests.unit.worker.scripted import kubelet_path, world
 
 
@@ -115,3 +121,19 @@ async def test_kubelets_that_hang_take_up_a_bounded_number_of_connections(monkey
             0,
         ]
         assert len((await kubelets.read("well")).summary) == 0
+
+
+def test_whether_a_summary_is_older_than_its_pods_is_told_without_reading_their_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is asked of every pod of a node for each list, in one step."""
+    clock = FakeClock()
+    refs = [{"podRef": {"namespace": "team-a", "name": name, "uid": name}} for name in ("web", "db")]
+    summary = kubelet_summary.decode(json.dumps({"node": {}, "pods": refs}).encode())
+    kept = NodeRead(summary, Received(200, b"", clock.monotonic(), date=clock.now()))
+    clock.advance(2.0)
+    monkeypatch.setattr(kubelet_summary, "_pod_stats", None)
+    web, new = (Pod("team-a", name, name, created_at=clock.now()) for name in ("web", "new"))
+    assert not kept.predates(web, clock)
+    assert kept.predates(new, clock)
+    assert not kept.predates(replace(new, created_at=clock.now() - timedelta(minutes=1)), clock)

@@ -1,0 +1,13 @@
+"""Tables that fit a terminal."""
+
+from devicemanager.programs.columns import columns
+
+
+def test_a_table_that_fits_is_left_alone() -> None:
+    assert columns(["A", "B"], [["1", "2"]], 5, drop=["B"]) == columns(["A", "B"], [["1", "2"]])
+    assert columns(["A", "B"], [["1", "2"]], 4, drop=["B"]) == "A  B\n1  2"
+    assert columns(["A", "B"], [["1", "2"]], 3, drop=["B"]) == "A\n1"
+
+
+def test_what_is_shortened_stays_recognisable() -> None:
+    assert columns(["A"], [["unhealthy (why)"]], 1, shorten=["A"]) == "A\nunhealthy…"
