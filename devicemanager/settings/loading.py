@@ -4,7 +4,7 @@ Nothing here reads the environment: it is handed in.
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -27,10 +27,11 @@ class Given(NamedTuple):
 
 @dataclass(slots=True)
 class _Collected:
-    """What one source gave, and what was wrong with it."""
+    """What one source gave, and what was wrong with it; ``misspelled`` are fields that an unknown name may mean."""
 
     values: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    misspelled: set[str] = field(default_factory=set)
     unreadable: bool = False
 
 
@@ -62,7 +63,8 @@ def load(model: type[S], arguments: Sequence[str], environment: Mapping[str, str
     from_file = _read_file(settings, Path(str(path.value))) if path is not None else _Collected()
     given = {**from_file.values, **from_environment.values, **from_flags.values}
     problems = [*from_flags.problems, *from_file.problems]
-    loaded, invalid = _validate(model, settings, given, None if from_file.unreadable else rules)
+    misspelled = from_flags.misspelled | from_file.misspelled
+    loaded, invalid = _validate(model, settings, given, misspelled, None if from_file.unreadable else rules)
     problems += invalid
     if problems or loaded is None:
         raise SettingsError(problems)
@@ -86,7 +88,10 @@ def _read_arguments(settings: Sequence[Setting], arguments: Sequence[str]) -> _C
             else:
                 found.problems.append(f"{excerpt(token)}: unexpected argument")
         elif (known := by_flag.get(flag)) is None:
-            found.problems.append(f"{excerpt(flag)}: unknown flag{_suggestion(flag, by_flag)}")
+            meant = _misspelled(found, flag, by_flag, f"{excerpt(flag)}: unknown flag")
+            takes_value = not positional if meant is None else not meant.switch
+            if takes_value and not equals and rest and not rest[0].startswith("-"):
+                rest.pop(0)  # its value, which would be one more problem to read about
         elif known.switch and not equals:
             found.values[known.name] = Given("true", flag)
         elif not equals and (not rest or rest[0].startswith("--")):
@@ -132,7 +137,7 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
     by_key = {s.key: s for s in settings if s.name != "config" and not s.spec.positional}
     for key, value in document.items():
         if (setting := by_key.get(str(key))) is None:
-            found.problems.append(f"{path}: {excerpt(str(key))}: unknown setting{_suggestion(str(key), by_key)}")
+            _misspelled(found, str(key), by_key, f"{path}: {excerpt(str(key))}: unknown setting")
         elif value:
             found.values[setting.name] = Given(value, f"{path}: {setting.key}: {excerpt(str(value))}")
     return found
@@ -150,18 +155,28 @@ def _yaml_problem(error: Exception) -> str:
     return excerpt(problem if mark is None else f"{problem} (line {mark.line + 1}, column {mark.column + 1})")
 
 
-def _suggestion(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else ""
+def _misspelled(found: _Collected, word: str, known: Mapping[str, Setting], problem: str) -> Setting | None:
+    """Note an unknown name with the setting that it may mean, which is returned."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
+    found.problems.append(f"{problem}; did you mean {close[0]}?" if close else problem)
+    if not close:
+        return None
+    found.misspelled.add(known[close[0]].name)
+    return known[close[0]]
 
 
 def _validate(
-    model: type[S], settings: Sequence[Setting], given: Mapping[str, Given], rules: Rules | None
+    model: type[S],
+    settings: Sequence[Setting],
+    given: Mapping[str, Given],
+    misspelled: Set[str],
+    rules: Rules | None,
 ) -> tuple[S | None, Sequence[str]]:
     """The settings and the problems. Rules between settings are tried also where single settings are invalid.
 
-    For that the invalid ones fall back to their defaults, and rules about them do not count. None tries none:
-    a file that could not be read may hold what a rule would miss.
+    For that the invalid ones fall back to their defaults, and rules about them do not count, nor about those that
+    were probably given under a misspelled name: one mistake is one problem. None tries none: a file that could not
+    be read may hold what a rule would miss.
     """
     values = {name: item.value for name, item in given.items()}
     problems: list[str] = []
@@ -172,7 +187,7 @@ def _validate(
         found = {str(item["loc"][0]): item for item in reversed(error.errors(include_url=False))}
         invalid = set(found)
         for setting in settings:
-            if setting.name in found:
+            if setting.name in found and setting.name not in misspelled - given.keys():
                 origin = given[setting.name].origin if setting.name in given else setting.flag
                 problems.append(f"{origin}: {_reason(found[setting.name], setting)}")
         try:
@@ -180,7 +195,7 @@ def _validate(
         except ValidationError:  # one without a default is missing: nothing can be said about the rest together
             return None, problems
     conflicts = [] if rules is None else [*loaded.conflicts(), *rules(loaded)]
-    problems += [message for names, message in conflicts if invalid.isdisjoint(names)]
+    problems += [message for names, message in conflicts if invalid.union(misspelled).isdisjoint(names)]
     return loaded, problems
 
 

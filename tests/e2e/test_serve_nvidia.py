@@ -426,16 +426,17 @@ def test_f10_a_query_that_keeps_failing_is_a_reason_until_it_answers(nvidia: Sta
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetHandleByIndex_v2"])
 @pytest.mark.parametrize("position", [0, 1])
+@pytest.mark.parametrize("code", [1, 9, 12, 18])
 def test_f04_a_card_with_a_driver_code_is_listed_whatever_its_position(
-    nvidia: Start, function: str, position: int
+    nvidia: Start, function: str, position: int, code: int
 ) -> None:
     """F04: with its own fault; the other one has its figures, and the state is good."""
-    manager = nvidia(Scenario.healthy(2).call(function, position, code=9))
+    manager = nvidia(Scenario.healthy(2).call(function, position, code=code))
 
     seen = manager.until(lambda seen: len(cards(seen)) == 2)
 
     assert seen["collector"]["state"] == "ok"
-    assert "DRIVER_NOT_LOADED (9)" in cards(seen)[position]["unhealthyReason"]
+    assert f"({code})" in cards(seen)[position]["unhealthyReason"]
     assert cards(seen)[1 - position] == expected(1 - position)
 
 

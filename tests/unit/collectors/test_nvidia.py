@@ -517,17 +517,18 @@ class TestHealth:
             ("remapped_rows", ("nvmlDeviceGetRemappedRows",)),
         ],
     )
+    @pytest.mark.parametrize("code", [10, 999])
     def test_a_query_that_keeps_failing_makes_a_card_unhealthy_until_it_answers(
-        self, nvml: NvmlStandin, nvidia: StartNvidia, query: str, functions: tuple[str, ...]
+        self, nvml: NvmlStandin, nvidia: StartNvidia, query: str, functions: tuple[str, ...], code: int
     ) -> None:
         """F10: from the third reading in a row on, named with its code; one answer ends it."""
         scenario = Scenario.healthy(2)
         for function in functions:
-            scenario.call(function, 1, code=10)
+            scenario.call(function, 1, code=code)
         nvml.play(scenario)
         child = nvidia()
         samples = [child.sample() for _ in range(UNHEALTHY_FAILURES + 2)]
-        expected = f"{query} keeps failing: {CODES.named(10)}"
+        expected = f"{query} keeps failing: {CODES.named(code)}"
         assert [sample.readings[1]["unhealthy"] for sample in samples] == [
             *[None] * (UNHEALTHY_FAILURES - 1),
             *[expected] * 3,

@@ -1,6 +1,6 @@
 """Settings: where each value comes from, what is refused, and that everything wrong is said at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -154,7 +154,6 @@ def test_every_problem_of_every_source_is_reported_at_once(tmp_path: Path) -> No
 
     assert found == (
         "--shout: unknown flag",
-        "stray: unexpected argument",
         "--san: needs a value (NAME,...)",
         f"{file}: monitor-perod: unknown setting; did you mean monitor-period?",
         f"{file}: open-timeout: forever: not a duration; write for example 15s, 1m30s or 500ms",
@@ -162,6 +161,50 @@ def test_every_problem_of_every_source_is_reported_at_once(tmp_path: Path) -> No
         "DEVICEMANAGER_LOG_LEVEL=loud: must be one of debug, info, warning, error",
         "--client-allowed-names: names are only checked with --client-ca-file; give it, or drop the names",
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--manufaturer", "simulated"], ("--manufaturer: unknown flag; did you mean --manufacturer?",)),
+        (["--manufaturer=simulated"], ("--manufaturer: unknown flag; did you mean --manufacturer?",)),
+        (["--shout", "loud"], ("--shout: unknown flag",)),
+        (["--shout", "--san"], ("--shout: unknown flag", "--san: needs a value (NAME,...)")),
+        (
+            ["--allow-anonymos", "stray"],
+            ("--allow-anonymos: unknown flag; did you mean --allow-anonymous?", "stray: unexpected argument"),
+        ),
+        (["stray"], ("stray: unexpected argument",)),
+    ],
+    ids=" ".join,
+)
+def test_one_mistake_is_one_problem(arguments: Sequence[str], expected: Sequence[str]) -> None:
+    """Neither its value is one more, nor what follows from the setting that it was meant for being unset."""
+
+    def rule(settings: ServeSettings) -> Iterator[Conflict]:
+        if settings.manufacturer == "auto" and "--manufa" in arguments[0]:
+            yield Conflict(("manufacturer",), "no card is there")
+
+    with pytest.raises(SettingsError) as caught:
+        load(ServeSettings, arguments, {}, rule)
+
+    assert caught.value.problems == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--insecur", "node-1"], ["--insecur: unknown flag; did you mean --insecure?"]),
+        (["--ca-fle", "/ca", "node-1"], ["--ca-fle: unknown flag; did you mean --ca-file?"]),
+        (["--shout", "node-1"], ["--shout: unknown flag"]),
+        (["--shout"], ["--shout: unknown flag", "URL: is required"]),
+    ],
+    ids=" ".join,
+)
+def test_what_follows_an_unknown_flag_may_be_what_the_program_is_about(
+    arguments: Sequence[str], expected: Sequence[str]
+) -> None:
+    assert problems(SnapshotSettings, arguments) == tuple(expected)
 
 
 @pytest.mark.parametrize(
