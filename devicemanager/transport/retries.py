@@ -30,7 +30,7 @@ class Retries:
     """Retries requests, each peer's against a budget of its own.
 
     Args:
-        retry_refused: Whether a connection that is refused is tried again too: not where somebody else can be asked.
+        retry_refused: Whether a refused connection is tried again too: not where somebody else can be asked.
         jitter: Gives random numbers from 0..1.
     """
 
