@@ -1,4 +1,4 @@
-"""P02: what the cluster says of its front proxy is watched from a version that the API server still knows."""
+"""What the cluster says of its front proxy is watched from a version that the API server still knows."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""P01: objects that name an Instance of our group and version as their owner live exactly as long as it does.
+"""Objects that name an Instance of our group and version as their owner live exactly as long as it does.
 
 Asked for such an owner, an answer of 404 makes the garbage collector delete the dependents, whatever else is true.
 """

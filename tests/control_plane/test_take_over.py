@@ -1,4 +1,4 @@
-"""P03: taking over a group's APIService from another backend, and giving up without harm to it, with each helm."""
+"""Taking over a group's APIService from another backend, and giving up without harm to it, with each helm."""
 
 import contextlib
 import json

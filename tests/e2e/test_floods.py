@@ -96,14 +96,14 @@ class TestMemory:
     async def test_unfinished_heads_on_800_connections_leave_the_worker_below_its_limit(
         self, worker: Worker
     ) -> None:
-        """S01: 960 KB of a head on each connection once made 2,115 MiB of it."""
+        """960 KB of a head on each connection once made 2,115 MiB of it."""
         await asyncio.to_thread(unfinished_heads_on_800_connections, worker.port)
 
         assert peak_bytes(worker.process.pid) < chart_limit_bytes(WORKER)
         assert (await worker.ask("/livez")).status == 200
 
     async def test_connections_that_never_read_leave_the_worker_below_its_limit(self, worker: Worker) -> None:
-        """S02: one such connection, with an endless head at its end, once made 779 MiB of it."""
+        """One such connection, with an endless head at its end, once made 779 MiB of it."""
         await asyncio.to_thread(an_endless_head_behind_answers_that_nobody_reads, worker.port)
         await asyncio.to_thread(answers_that_nobody_reads, worker.port, 8, 32, long_names(60_000))
 
@@ -113,13 +113,13 @@ class TestMemory:
 
 @pytest.mark.asyncio
 async def test_connections_that_an_api_server_begins_at_once_are_all_served(worker: Worker) -> None:
-    """S01: limits for unverified peers hold for it too, until its handshake has shown its certificate."""
+    """Limits for unverified peers hold for it too, until its handshake has shown its certificate."""
     assert await asyncio.to_thread(handshakes_begun_at_once, worker.port, 96) == 96
 
 
 @pytest.mark.timeout(120)
 def test_unfinished_heads_leave_the_device_manager_below_its_limit(manager: DeviceManager) -> None:
-    """S01: the same kind, on the program with the smaller limit."""
+    """The same kind, on the program with the smaller limit."""
     unfinished_heads_on_800_connections(manager.port)
 
     assert peak_bytes(manager.process.pid) < chart_limit_bytes(DEVICE_MANAGER)
@@ -128,7 +128,7 @@ def test_unfinished_heads_leave_the_device_manager_below_its_limit(manager: Devi
 
 @pytest.mark.timeout(120)
 def test_connections_that_never_read_leave_the_device_manager_below_its_limit(manager: DeviceManager) -> None:
-    """S02: six of them once made 240 MiB of it."""
+    """Six of them once made 240 MiB of it."""
     large_requests_behind_answers_that_nobody_reads(manager.port, 6)
     answers_that_nobody_reads(manager.port, 8, 32, "/metrics")
 
@@ -138,7 +138,7 @@ def test_connections_that_never_read_leave_the_device_manager_below_its_limit(ma
 
 @pytest.mark.timeout(120)
 def test_a_connection_that_never_reads_is_not_read_from_either(manager: DeviceManager) -> None:
-    """S02: what the device manager takes of it is what the kernel's buffers hold, whatever is sent after that."""
+    """What the device manager takes of it is what the kernel's buffers hold, whatever is sent after that."""
     with Flood(manager.port) as flood:
         connection = flood.open("127.0.0.2")
         assert connection is not None
@@ -151,7 +151,7 @@ def test_a_connection_that_never_reads_is_not_read_from_either(manager: DeviceMa
 def test_probes_are_answered_while_all_connections_hold_answers_that_are_not_read(
     serve: Serve, tmp_path: Path
 ) -> None:
-    """S03: from 11 addresses; of 42 probes from a twelfth, 24 once failed."""
+    """From 11 addresses; of 42 probes from a twelfth, 24 once failed."""
     many = tmp_path / "many.toml"
     many.write_text("count = 128\n")
     manager = serve(SIMULATED, f"--simulated-scenario={many}", fresh=True)
@@ -192,7 +192,7 @@ class TestDescriptors:
     async def test_the_worker_raises_its_soft_limit_and_outlives_1400_idle_connections(
         self, stand_in_cluster: StandInCluster, tmp_path: Path
     ) -> None:
-        """S04: with a soft limit of 1,024 every probe and reader once timed out."""
+        """With a soft limit of 1,024 every probe and reader once timed out."""
         with soft_limit_of_descriptors(1024):
             manager = started(stand_in_cluster, tmp_path)
             made = await manager.__aenter__()
@@ -210,7 +210,7 @@ class TestDescriptors:
         assert probes == [True] * 10
 
     def test_the_device_manager_raises_its_soft_limit(self, serve: Serve) -> None:
-        """S04: the same in the other program."""
+        """The same in the other program."""
         with soft_limit_of_descriptors(1024):
             made = serve(SIMULATED, fresh=True)
         made.until_state("ok")
@@ -219,7 +219,7 @@ class TestDescriptors:
         assert made.events("connections_limited") == []
 
     def test_fewer_descriptors_are_fewer_connections(self, serve: Serve) -> None:
-        """S04: where the hard limit allows no more, connections stay within it, and the log says so."""
+        """Where the hard limit allows no more, connections stay within it, and the log says so."""
         made = serve(SIMULATED, descriptors=200)
 
         line = made.event("connections_limited")
@@ -233,7 +233,7 @@ class TestDescriptors:
         assert made.events("accept_failed") == []
 
     def test_connections_are_evicted_when_descriptors_run_out(self, manager: DeviceManager) -> None:
-        """S04: the longest waiting connection is evicted; a new one does not wait until another closes."""
+        """The longest waiting connection is evicted; a new one does not wait until another closes."""
         pid = manager.process.pid
         _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (psutil.Process(pid).num_fds() + 20, hard))
@@ -250,7 +250,7 @@ class TestDescriptors:
 def test_a_client_certificate_that_expires_on_a_kept_connection_is_no_longer_trusted(
     serve: Serve, tmp_path: Path
 ) -> None:
-    """S10: it was once good for as long as its connection."""
+    """It was once good for as long as its connection."""
     authority = Authority.create("clients")
     authority.pem.write(tmp_path, "ca")
     made = serve(SIMULATED, f"--client-ca-file={tmp_path / 'ca.crt'}", fresh=True)

@@ -151,7 +151,7 @@ def test_the_start_line_says_version_and_effective_settings(serve: Serve) -> Non
 
 
 def test_a_signal_that_comes_while_the_interpreter_ends_does_not_change_the_exit_code(serve: Serve) -> None:
-    """F16: on a busy machine, or with little processor time, that end takes longer than any alarm."""
+    """On a busy machine, or with little processor time, that end takes longer than any alarm."""
     manager = serve(SIMULATED, code=LATE_SIGNALS)
     manager.until_state("ok")
 

@@ -52,7 +52,7 @@ def assert_ended_for_a_new_container(manager: DeviceManager, lacking: str) -> No
 def test_a_container_made_before_the_driver_was_loaded_ends_so_that_it_is_made_anew(
     serve: Serve, files: Path
 ) -> None:
-    """F17: library missing while the module is loaded."""
+    """Library missing while the module is loaded."""
     (files / "dev/nvidiactl").touch()
     (files / "sys/module/nvidia").mkdir()
 
@@ -62,7 +62,7 @@ def test_a_container_made_before_the_driver_was_loaded_ends_so_that_it_is_made_a
 
 
 def test_a_driver_loaded_later_than_the_container_ends_it_too(serve: Serve, files: Path) -> None:
-    """F17: on a node without a driver it stays; the driver is what makes the difference."""
+    """On a node without a driver it stays; the driver is what makes the difference."""
     manager = in_container(serve, files, {"LD_LIBRARY_PATH": ""})
     since = manager.until_state("library_missing")["collector"]["consecutiveFailures"]
     # Two more attempts take the pauses between them, 1 s and 2 s: longer than the half second.
@@ -77,7 +77,7 @@ def test_a_driver_loaded_later_than_the_container_ends_it_too(serve: Serve, file
 def test_a_library_that_finds_no_device_files_ends_the_container(
     serve: Serve, files: Path, nvml: NvmlStandin
 ) -> None:
-    """F17: init answers 999 for ever, the module is loaded, and the device files are missing."""
+    """Init answers 999 for ever, the module is loaded, and the device files are missing."""
     nvml.play(Scenario.healthy(1).call("nvmlInitWithFlags", code=999))
     (files / "sys/module/nvidia").mkdir()
 
@@ -89,7 +89,7 @@ def test_a_library_that_finds_no_device_files_ends_the_container(
 def test_with_its_device_files_a_library_that_fails_is_waited_for(
     serve: Serve, files: Path, nvml: NvmlStandin
 ) -> None:
-    """F17: a new container would have nothing that this one lacks."""
+    """A new container would have nothing that this one lacks."""
     nvml.play(Scenario.healthy(1).call("nvmlInitWithFlags", code=999))
     (files / "sys/module/nvidia").mkdir()
     (files / "dev/nvidiactl").touch()
@@ -100,7 +100,7 @@ def test_with_its_device_files_a_library_that_fails_is_waited_for(
 
 
 def test_a_container_that_had_a_sample_has_what_it_needs(serve: Serve, files: Path, nvml: NvmlStandin) -> None:
-    """F17: a library that goes away later, as in an update of the driver, is waited for."""
+    """A library that goes away later, as in an update of the driver, is waited for."""
     nvml.play(Scenario.healthy(1))
     (files / "sys/module/nvidia").mkdir()
     (files / "dev/nvidiactl").touch()

@@ -311,7 +311,7 @@ def test_a_count_that_does_not_come_back_is_named(nvidia: Start, nvml: NvmlStand
 def test_a_card_on_the_bus_that_the_library_does_not_count_is_listed(
     serve: Serve, nvml: NvmlStandin, tmp_path: Path, visible: str
 ) -> None:
-    """F18: where this container was given all cards."""
+    """Where this container was given all cards."""
     addresses = [f"0000:{0x1B + index:02x}:00.0" for index in range(3)]
     sys_root = bus(tmp_path / "sys", *((address, "10de") for address in addresses), driver="nvidia")
     nvml.play(Scenario.healthy(2))
@@ -338,7 +338,7 @@ def test_a_card_on_the_bus_that_the_library_does_not_count_is_listed(
 
 
 def test_a_period_that_is_too_short_for_the_hardware_is_named(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F12: every card answers, each in its time, and all together take longer than a period."""
+    """Every card answers, each in its time, and all together take longer than a period."""
     slow = Scenario.healthy(4).call("nvmlDeviceGetPowerUsage", "*", delay_ms=300)
     running = nvidia(slow, "--card-timeout=900ms")
     seen = running.until(lambda seen: "detail" in seen["collector"])
@@ -405,14 +405,14 @@ def test_ecc_errors_make_a_card_unhealthy_and_keep_its_figures(nvidia: Start) ->
 
 
 def test_f10_a_contained_error_does_not_make_a_card_unhealthy(nvidia: Start) -> None:
-    """F10: the error was counted, and the row it was in is remapped."""
+    """The error was counted, and the row it was in is remapped."""
     (card,) = cards(nvidia(Scenario.healthy(1).card(0, ecc_uncorrected=1)).until_state("ok"))
 
     assert card == expected(0)
 
 
 def test_f10_a_query_that_keeps_failing_is_a_reason_until_it_answers(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F10: the figures that are read stay."""
+    """The figures that are read stay."""
     manager = nvidia(Scenario.healthy(2).call("nvmlDeviceGetPowerUsage", 1, code=10))
 
     sick = cards(manager.until(lambda seen: len(cards(seen)) == 2 and cards(seen)[1]["unhealthy"]))[1]
@@ -430,7 +430,7 @@ def test_f10_a_query_that_keeps_failing_is_a_reason_until_it_answers(nvidia: Sta
 def test_f04_a_card_with_a_driver_code_is_listed_whatever_its_position(
     nvidia: Start, function: str, position: int, code: int
 ) -> None:
-    """F04: with its own fault; the other one has its figures, and the state is good."""
+    """With its own fault; the other one has its figures, and the state is good."""
     manager = nvidia(Scenario.healthy(2).call(function, position, code=code))
 
     seen = manager.until(lambda seen: len(cards(seen)) == 2)
@@ -443,7 +443,7 @@ def test_f04_a_card_with_a_driver_code_is_listed_whatever_its_position(
 def test_f01_another_card_at_an_index_is_never_shown_under_the_former_cards_id(
     nvidia: Start, nvml: NvmlStandin
 ) -> None:
-    """F01: while it says only where it sits, that is its id; the former one is lost."""
+    """While it says only where it sits, that is its id; the former one is lost."""
     manager = nvidia(Scenario.healthy(2))
     manager.until(complete(2))
 
@@ -458,7 +458,7 @@ def test_f01_another_card_at_an_index_is_never_shown_under_the_former_cards_id(
 def test_f06_another_distributions_module_is_named_in_the_log_and_read_as_far_as_it_goes(
     serve: Serve, nvml: NvmlStandin, no_bus: str, tmp_path: Path
 ) -> None:
-    """F06: the module of the name ``pynvml`` that comes first is not the one we are written for."""
+    """The module of the name ``pynvml`` that comes first is not the one we are written for."""
     nvml.play(Scenario.healthy(1))
     folder = binding.other_distribution(tmp_path / "other")
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", str(Path.cwd()))])
@@ -476,7 +476,7 @@ def test_f06_another_distributions_module_is_named_in_the_log_and_read_as_far_as
 
 @pytest.mark.parametrize("code", [4, 19, 21, 999])
 def test_f07_a_measurement_that_fails_leads_to_the_plain_call(nvidia: Start, code: int) -> None:
-    """F07: utilization from the rates, memory from the older call."""
+    """Utilization from the rates, memory from the older call."""
     scenario = Scenario.healthy(1).card(0, gpm=1, gpm_sm=33, gpu=37)
     scenario.call("nvmlGpmSampleGet", code=code).call("nvmlDeviceGetMemoryInfo_v2", code=code)
 

@@ -105,7 +105,7 @@ def assert_lost(card: Document) -> None:
 
 
 def test_unidentified_cards_that_moved_down_get_no_other_cards_ids(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F01: the same, and no card at all can say who it is."""
+    """The same, and no card at all can say who it is."""
     manager = nvidia(library(0, 1, 2))
     manager.until(healthy(0, 1, 2))
 
@@ -120,7 +120,7 @@ def test_unidentified_cards_that_moved_down_get_no_other_cards_ids(nvidia: Start
 
 
 def test_an_unidentified_card_that_moved_down_gets_no_other_cards_id(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F01: the library counts one less; the figures at an index are another card's than before."""
+    """The library counts one less; the figures at an index are another card's than before."""
     manager = nvidia(library(0, 1, 2))
     manager.until(healthy(0, 1, 2))
 
@@ -141,7 +141,7 @@ def test_an_unidentified_card_that_moved_down_gets_no_other_cards_id(nvidia: Sta
 
 
 def test_with_the_bus_the_same_card_is_known_by_the_one_address_left(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F01: the address of the card that is gone is gone from the bus as well."""
+    """The address of the card that is gone is gone from the bus as well."""
     manager = nvidia(library(0, 1), addresses=[1])
     manager.until(healthy(0, 1))
 
@@ -158,7 +158,7 @@ def test_with_the_bus_the_same_card_is_known_by_the_one_address_left(nvidia: Sta
 def test_another_card_at_the_index_is_not_the_one_that_was_there(
     nvidia: Start, nvml: NvmlStandin, shown: Sequence[int], restarted: bool
 ) -> None:
-    """F01: as many cards as before, another at index 0 that cannot say who it is."""
+    """As many cards as before, another at index 0 that cannot say who it is."""
     manager = nvidia(library(0, 1), addresses=shown)
     manager.until(healthy(0, 1))
 
@@ -176,7 +176,7 @@ def test_another_card_at_the_index_is_not_the_one_that_was_there(
 
 
 def test_a_card_is_known_by_the_address_that_it_says(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F01: the UUID fails alone, in a new process; the address is as good a name."""
+    """The UUID fails alone, in a new process; the address is as good a name."""
     manager = nvidia(library(0, 1))
     manager.until(healthy(0, 1))
 
@@ -188,7 +188,7 @@ def test_a_card_is_known_by_the_address_that_it_says(nvidia: Start, nvml: NvmlSt
 
 
 def test_a_card_that_hangs_in_a_new_process_stays_listed_under_its_id(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F01: without figures there is nothing to show under a wrong id, and nothing says that the order changed."""
+    """Without figures there is nothing to show under a wrong id, and nothing says that the order changed."""
     manager = nvidia(library(0, 1, 2), "--open-timeout=2s")
     manager.until(healthy(0, 1, 2))
 
@@ -202,7 +202,7 @@ def test_a_card_that_hangs_in_a_new_process_stays_listed_under_its_id(nvidia: St
 
 
 def test_a_card_that_hangs_beside_one_that_moved_has_no_id_by_its_index(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F01: the library counts one less, and the card that moved to index 1 hangs before it said who it is."""
+    """The library counts one less, and the card that moved to index 1 hangs before it said who it is."""
     manager = nvidia(library(0, 1, 2), "--open-timeout=2s")
     manager.until(healthy(0, 1, 2))
 
@@ -220,7 +220,7 @@ def test_a_card_that_hangs_beside_one_that_moved_has_no_id_by_its_index(nvidia: 
 def test_figures_read_while_the_device_manager_was_stopped_are_as_old_as_they_are(
     nvidia: Start, nvml: NvmlStandin
 ) -> None:
-    """F02: age and timestamps count from when the collector began to read, not from when its lines were handled."""
+    """Age and timestamps count from when the collector began to read, not from when its lines were handled."""
     takes_s = 2
 
     def slow() -> Scenario:
@@ -253,7 +253,7 @@ def test_figures_read_while_the_device_manager_was_stopped_are_as_old_as_they_ar
 
 
 def test_that_no_card_is_counted_is_as_old_as_the_question(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F02: an answer of no card is a sample too, and ages from when the collector asked."""
+    """An answer of no card is a sample too, and ages from when the collector asked."""
     takes_s = 2
     asks = Scenario(0).call("nvmlDeviceGetCount_v2", delay_ms=1000 * takes_s)
 
@@ -292,7 +292,7 @@ NOTHING_READ = [
 def test_cards_that_give_no_figure_are_no_sample_and_the_last_one_ages(
     nvidia: Start, nvml: NvmlStandin, scenario: Scenario, state: str
 ) -> None:
-    """F05: good figures are not replaced by an empty sample, and the state says so."""
+    """Good figures are not replaced by an empty sample, and the state says so."""
     manager = nvidia(Scenario.healthy(scenario.count))
     before = manager.until(lambda seen: len(cards(seen)) == scenario.count)
 
@@ -317,7 +317,6 @@ def test_cards_that_give_no_figure_are_no_sample_and_the_last_one_ages(
 def test_a_look_that_reads_nothing_says_so_and_returns_1(
     nvml: NvmlStandin, template: Template, tmp_path: Path, look: str, scenario: Scenario, state: str
 ) -> None:
-    """F05."""
     nvml.play(scenario)
 
     flags = ("--manufacturer=nvidia", "--no-pci-check", "-o", "json")
@@ -331,7 +330,7 @@ def test_a_look_that_reads_nothing_says_so_and_returns_1(
 
 
 def test_before_the_first_sample_the_detail_says_what_the_cards_say(nvidia: Start) -> None:
-    """F05: whoever is on call reads how many cards there are, and why none gives a figure."""
+    """Whoever is on call reads how many cards there are, and why none gives a figure."""
     seen = nvidia(every_handle(GPU_IS_LOST)).until_state("failed")
 
     assert seen["groups"] == []
@@ -341,7 +340,7 @@ def test_before_the_first_sample_the_detail_says_what_the_cards_say(nvidia: Star
 
 
 def test_one_card_that_hangs_and_the_rest_unknown_are_no_sample(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F05: one skipped, the others answer nothing but 999."""
+    """One skipped, the others answer nothing but 999."""
     manager = nvidia(Scenario.healthy(3), "--open-timeout=2s")
     before = manager.until(lambda seen: len(cards(seen)) == 3)
 
@@ -359,7 +358,7 @@ def test_one_card_that_hangs_and_the_rest_unknown_are_no_sample(nvidia: Start, n
 
 
 def test_an_identified_card_without_any_figure_makes_a_sample(nvidia: Start) -> None:
-    """F05: the other side of the rule; all figures unsupported is what such a card is like."""
+    """The other side of the rule; all figures unsupported is what such a card is like."""
     seen = nvidia(Scenario(1).card(0, uuid=uuid(0), pci=f"00000000:{0x1B:02X}:00.0", name="B")).until_state("ok")
 
     (card,) = cards(seen)
@@ -368,7 +367,7 @@ def test_an_identified_card_without_any_figure_makes_a_sample(nvidia: Start) -> 
 
 
 def test_cards_that_wake_up_slowly_once_in_a_process_are_read(nvidia: Start) -> None:
-    """F11: no process is ended, and no card left out, because the driver has to wake the card first."""
+    """No process is ended, and no card left out, because the driver has to wake the card first."""
     wakes = Scenario.healthy(4).call("nvmlDeviceGetHandleByIndex_v2", delay_ms=1500)
 
     manager = nvidia(wakes, "--card-timeout=500ms")
@@ -379,7 +378,7 @@ def test_cards_that_wake_up_slowly_once_in_a_process_are_read(nvidia: Start) -> 
 
 
 def test_a_card_that_hung_is_tried_with_the_time_that_it_takes_to_wake_up(nvidia: Start, nvml: NvmlStandin) -> None:
-    """F11: a probe is the first touch of its process, too; it does not repeat a wait that is too short for it."""
+    """A probe is the first touch of its process, too; it does not repeat a wait that is too short for it."""
     manager = nvidia(Scenario.healthy(2).call("nvmlDeviceGetPowerUsage", 1, hang=True), "--open-timeout=2s")
     manager.until(lambda seen: len(cards(seen)) == 2 and cards(seen)[1]["unhealthy"])
 

@@ -270,7 +270,7 @@ async def test_settings_that_cannot_be_used_are_refused_together(
 async def test_a_signal_that_comes_while_the_interpreter_ends_does_not_change_the_exit_code(
     stand_in_cluster: StandInCluster, tmp_path: Path
 ) -> None:
-    """F16: on a busy machine, or with little processor time, that end takes longer than any alarm."""
+    """On a busy machine, or with little processor time, that end takes longer than any alarm."""
     async with started(stand_in_cluster, tmp_path, program=("-c", LATE_SIGNALS)) as worker:
         await worker.logged("server_listening")
         worker.process.send_signal(signal.SIGTERM)

@@ -80,7 +80,7 @@ async def test_of_a_pod_that_the_kubelet_lists_twice_the_newest_start_counts(
     field: str,
     newest_first: bool,
 ) -> None:
-    """F20: one podRef, or one container of it, twice (kubernetes/kubernetes#77426); never added up."""
+    """One podRef, or one container of it, twice (kubernetes/kubernetes#77426); never added up."""
 
     def twice(entries: list[Json]) -> list[Json]:
         (entry,) = entries
@@ -103,7 +103,7 @@ async def test_of_a_pod_that_the_kubelet_lists_twice_the_newest_start_counts(
 async def test_of_a_pod_listed_twice_without_a_newer_start_what_differs_is_absent(
     stand_in_cluster: StandInCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F20: which of two entries of one start and one moment is right cannot be told."""
+    """Which of two entries of one start and one moment is right cannot be told."""
 
     def twice(entries: list[Json]) -> list[Json]:
         (entry,) = entries
@@ -149,7 +149,7 @@ async def test_only_the_pods_own_containers_count_in_metrics_k8s_io_and_each_onc
     more: list[Json],
     expected: tuple[int, int | str],
 ) -> None:
-    """F21, F20: the sum under an empty name, the sandbox, and what the spec does not name (metrics-server#210)."""
+    """The sum under an empty name, the sandbox, and what the spec does not name (metrics-server#210)."""
     furnish(stand_in_cluster, GROUP)
     stand_in_cluster.store.delete("pods", "default", "web")
     stand_in_cluster.store.delete(INSTANCES, "default", "web")
@@ -174,7 +174,7 @@ async def test_only_the_pods_own_containers_count_in_metrics_k8s_io_and_each_onc
 async def test_only_the_pods_own_containers_count_in_the_kubelets_summary(
     stand_in_cluster: StandInCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F21, the same kind: a sum or a sandbox among the containers of a pod without a memory block of its own."""
+    """The same kind: a sum or a sandbox among the containers of a pod without a memory block of its own."""
 
     def sandboxed(entries: list[Json]) -> list[Json]:
         (entry,) = [life(entry, "2026-01-01T10:00:00Z", 4 * MIB) for entry in entries]

@@ -115,7 +115,7 @@ SNAPSHOTS = {
 async def test_a_snapshot_that_holds_too_much_is_invalid_and_costs_nothing_else(
     stand_in_cluster: StandInCluster, honest: DeviceManagerPeer, tmp_path: Path, kind: str
 ) -> None:
-    """S05: counts are limited before anything is built of them."""
+    """Counts are limited before anything is built of them."""
     assert len(SNAPSHOTS[kind]) <= 4 << 20
     hostile = DeviceManagerPeer(tmp_path / "hostile")
     hostile.authority = honest.authority
@@ -154,7 +154,7 @@ async def test_a_snapshot_that_holds_too_much_is_invalid_and_costs_nothing_else(
 async def test_interim_answers_without_end_are_invalid_at_once(
     stand_in_cluster: StandInCluster, honest: DeviceManagerPeer, tmp_path: Path
 ) -> None:
-    """S05: ``100 Continue`` for ever; the connection is given up, whatever the deadline."""
+    """``100 Continue`` for ever; the connection is given up, whatever the deadline."""
     given_up = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -182,7 +182,7 @@ async def test_interim_answers_without_end_are_invalid_at_once(
 async def test_a_few_interim_answers_are_passed_over(
     stand_in_cluster: StandInCluster, honest: DeviceManagerPeer, tmp_path: Path
 ) -> None:
-    """S05: what an honest peer or a proxy may send is no fault."""
+    """What an honest peer or a proxy may send is no fault."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
@@ -215,7 +215,7 @@ async def test_a_summary_that_holds_too_much_is_invalid_and_costs_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
-    """S05: a compromised node's kubelet; the fallback and the cards of that node stay."""
+    """A compromised node's kubelet; the fallback and the cards of that node stay."""
     assert len(SUMMARIES[kind]) <= 16 << 20
     answers = web.Response(body=SUMMARIES[kind], content_type="application/json")
     monkeypatch.setattr(stand_in_cluster.kubelets, "summary", lambda *_: answers)
@@ -233,7 +233,7 @@ async def test_a_summary_that_holds_too_much_is_invalid_and_costs_nothing_else(
 async def test_a_tenants_annotation_names_no_card_by_its_pci_address(
     stand_in_cluster: StandInCluster, honest: DeviceManagerPeer, tmp_path: Path
 ) -> None:
-    """S06: all addresses of a machine are guessed in a few hundred tries; only the vendor's id matches."""
+    """All addresses of a machine are guessed in a few hundred tries; only the vendor's id matches."""
     guessed = [Grant("nvidia", f"0000:{bus:02x}:00.0") for bus in range(256)]
     furnish(stand_in_cluster, honest, Grant("nvidia", OWN), *guessed)
     async with worker_of(stand_in_cluster, honest, tmp_path) as ask:
@@ -248,7 +248,7 @@ async def test_a_tenants_annotation_names_no_card_by_its_pci_address(
 async def test_a_pod_on_a_node_that_its_tenant_chose_shows_no_cards_of_that_node(
     stand_in_cluster: StandInCluster, honest: DeviceManagerPeer, tmp_path: Path
 ) -> None:
-    """S06: the Instance's status names the node whose cards count, not the pod that a tenant wrote."""
+    """The Instance's status names the node whose cards count, not the pod that a tenant wrote."""
     furnish(stand_in_cluster, honest, Grant("nvidia", FOREIGN))
     stand_in_cluster.add_node("node-b")
     stand_in_cluster.add_device_manager("node-b", "nvidia", "127.0.0.1", honest.port)

@@ -183,7 +183,7 @@ async def test_a_hung_process_is_killed(supervise: Supervise) -> None:
 
 @pytest.mark.asyncio
 async def test_cards_that_never_answer_do_not_add_up_their_first_touches(supervise: Supervise) -> None:
-    """F11: the first touch of a card may take long, and two of a tick may do so in vain."""
+    """The first touch of a card may take long, and two of a tick may do so in vain."""
     async with supervise("HangNamed", control="0 1 2 3", card_deadline_s=0.2, first_touch_s=0.8) as run:
         (first,) = await run.samples(1)
         assert answering(first) == [4, 5, 6, 7]
@@ -194,7 +194,7 @@ async def test_cards_that_never_answer_do_not_add_up_their_first_touches(supervi
 
 @pytest.mark.asyncio
 async def test_many_cards_that_hang_at_once_get_less_and_less_time(supervise: Supervise) -> None:
-    """F12: the figures of the others wait for them for a bounded time. Probed alone, each has its whole time."""
+    """The figures of the others wait for them for a bounded time. Probed alone, each has its whole time."""
     async with supervise("HangNamed", control="0 1 2 3", card_deadline_s=1.0) as run:
         (first,) = await run.samples(1)
         assert answering(first) == [4, 5, 6, 7]
@@ -205,7 +205,7 @@ async def test_many_cards_that_hang_at_once_get_less_and_less_time(supervise: Su
 
 @pytest.mark.asyncio
 async def test_cards_that_are_slow_once_in_a_process_are_all_read(supervise: Supervise) -> None:
-    """F11: the time of those that do answer is not limited in sum."""
+    """The time of those that do answer is not limited in sum."""
     async with supervise("SlowFirst", control="0.4", card_deadline_s=0.2, first_touch_s=5.0) as run:
         first, second = await run.samples(2)
         assert answering(first) == answering(second) == list(range(8))
@@ -214,7 +214,7 @@ async def test_cards_that_are_slow_once_in_a_process_are_all_read(supervise: Sup
 
 @pytest.mark.asyncio
 async def test_a_tick_that_a_second_process_completes_is_as_old_as_the_first_began(supervise: Supervise) -> None:
-    """F02: what was read before a card hung is the oldest of the sample."""
+    """What was read before a card hung is the oldest of the sample."""
     async with supervise("HangCard") as run:
         (first,) = await run.samples(1)
         begun = [float(line) for line in run.control.with_suffix(".begun").read_text().split()]

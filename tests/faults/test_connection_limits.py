@@ -91,7 +91,7 @@ def reasons(logged: Logged, event: str) -> list[object]:
 class TestHeads:
     @on_both_loops
     async def test_a_large_head_takes_a_verified_certificate(self) -> None:
-        """S01: the worker once took 1 MiB from anybody."""
+        """The worker once took 1 MiB from anybody."""
         logged = Logged()
         async with serving(Limits(verified=VERIFIED), logged) as listener:
             address = listener.addresses[0]
@@ -106,7 +106,7 @@ class TestHeads:
 
     @on_both_loops
     async def test_a_certificate_that_is_not_allowed_counts_as_unverified(self) -> None:
-        """S01: that its authority is believed does not suffice."""
+        """That its authority is believed does not suffice."""
         logged = Logged()
         async with (
             serving(Limits(verified=VERIFIED), logged, verified=lambda _: False) as listener,
@@ -119,7 +119,7 @@ class TestHeads:
 
     @on_both_loops
     async def test_an_unverified_peer_sends_no_more_lines_than_bytes_allow(self) -> None:
-        """S01: short lines cost most of all, and the parser takes as many as a front proxy may send."""
+        """Short lines cost most of all, and the parser takes as many as a front proxy may send."""
         logged = Logged()
         async with (
             serving(Limits(verified=VERIFIED), logged) as listener,
@@ -132,7 +132,7 @@ class TestHeads:
 
     @on_both_loops
     async def test_unfinished_heads_of_one_address_share_a_budget(self) -> None:
-        """S01: the one that has waited longest gives way."""
+        """The one that has waited longest gives way."""
         logged = Logged()
         limits = Limits(heads_cost_per_peer=30_000)
         async with serving(limits, logged) as listener, contextlib.AsyncExitStack() as stack:
@@ -149,7 +149,7 @@ class TestHeads:
 
     @on_both_loops
     async def test_a_head_that_comes_behind_a_request_has_its_time_and_its_size(self) -> None:
-        """S02: neither was once applied to what came in one piece with a request, or while that was answered."""
+        """Neither was once applied to what came in one piece with a request, or while that was answered."""
         logged, service = Logged(), Service()
         limits = Limits(head_s=0.2)
         async with serving(limits, logged, service=service) as listener:
@@ -189,7 +189,7 @@ class TestHeads:
 class TestAnswers:
     @on_both_loops
     async def test_an_answer_that_fits_the_buffers_is_waited_for_no_longer_than_another(self) -> None:
-        """S02: the kernel holds it, and the connection once counted as idle for 75 s."""
+        """The kernel holds it, and the connection once counted as idle for 75 s."""
         logged = Logged()
         async with serving(Limits(delivery_s=0.3), logged) as listener:
             with Flood(listener.addresses[0][1]) as flood:
@@ -202,7 +202,7 @@ class TestAnswers:
 
     @on_both_loops
     async def test_answers_not_taken_share_a_budget(self) -> None:
-        """S02: the one that has waited longest gives way, and no further request of its is begun."""
+        """The one that has waited longest gives way, and no further request of its is begun."""
         logged = Logged()
         async with serving(Limits(undelivered_bytes=130_000), logged) as listener:
             with Flood(listener.addresses[0][1]) as flood:
@@ -218,7 +218,7 @@ class TestAnswers:
 
     @on_both_loops
     async def test_a_connection_whose_answer_is_not_taken_is_evicted(self) -> None:
-        """S03: it once counted as a request in flight, and new connections were refused."""
+        """It once counted as a request in flight, and new connections were refused."""
         logged = Logged()
         async with serving(Limits(connections=2), logged) as listener:
             port = listener.addresses[0][1]
@@ -235,7 +235,7 @@ class TestAnswers:
 class TestKeptPlaces:
     @on_both_loops
     async def test_requests_that_come_at_once_on_all_connections_keep_no_probe_out(self) -> None:
-        """S03: none of them has come to its handler yet, so none is work that must be finished."""
+        """None of them has come to its handler yet, so none is work that must be finished."""
         logged = Logged()
         limits = Limits(connections=3, connections_per_peer=3, reserved_for_probes=1)
         async with serving(limits, logged) as listener:
@@ -254,7 +254,7 @@ class TestKeptPlaces:
 
     @on_both_loops
     async def test_requests_in_flight_leave_slots_to_probes(self) -> None:
-        """S03: unverified peers whose responses take long are told to retry."""
+        """Unverified peers whose responses take long are told to retry."""
         logged, service = Logged(), Service()
         limits = Limits(connections=4, connections_per_peer=4, reserved_for_probes=2)
         async with serving(limits, logged, service=service) as listener, contextlib.AsyncExitStack() as stack:
@@ -275,7 +275,7 @@ class TestKeptPlaces:
 
     @on_both_loops
     async def test_unverified_peers_do_not_take_the_slots_of_the_verified(self) -> None:
-        """S01: kube-apiserver comes from few addresses, with many connections."""
+        """Kube-apiserver comes from few addresses, with many connections."""
         logged, service = Logged(), Service()
         limits = Limits(connections=2, connections_per_peer=2, reserved_for_probes=0, verified=VERIFIED)
         async with serving(limits, logged, service=service) as listener, contextlib.AsyncExitStack() as stack:
@@ -313,7 +313,7 @@ class TestKeptPlaces:
 class TestCertificates:
     @on_both_loops
     async def test_a_kept_connection_closes_when_its_certificate_ends(self) -> None:
-        """S10: and so does one that has just been made, by the same clock."""
+        """And so does one that has just been made, by the same clock."""
         logged, clock = Logged(), FakeClock(datetime.now(UTC))
         identity = ServerIdentity(parsed(authority().serving(SERVER_NAMES)), clock=clock, log=logged.log)
         identity.trust(cas(authority()))
@@ -334,7 +334,7 @@ class TestCertificates:
 
     @on_both_loops
     async def test_a_certificate_that_is_no_longer_allowed_no_longer_counts_as_verified(self) -> None:
-        """S10: the front proxy's names may change while it keeps its connection."""
+        """The front proxy's names may change while it keeps its connection."""
         allowed = {"front-proxy"}
         limits = Limits(head_s=0.1, verified=VERIFIED)
         async with (

@@ -1,4 +1,4 @@
-"""F20: an entry that is listed several times counts once, whatever the order, or is absent where in doubt."""
+"""An entry that is listed several times counts once, whatever the order, or is absent where in doubt."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -73,7 +73,6 @@ measured = st.lists(st.builds(ContainerMetrics, st.sampled_from(["main", "sshd",
 
 @given(measured, st.randoms(use_true_random=False))
 def test_each_own_container_of_metrics_k8s_io_counts_once(listed: list[ContainerMetrics], random: Random) -> None:
-    """F20, F21."""
     shuffled = list(listed)
     random.shuffle(shuffled)
 

@@ -88,7 +88,7 @@ def publish(
 
 @given(st.lists(samples(), min_size=1, max_size=6))
 def test_no_figure_is_ever_published_under_another_cards_id(life: Sequence[Shown]) -> None:
-    """F01: an index is never an identity, in a process that goes on and in one that was started anew."""
+    """An index is never an identity, in a process that goes on and in one that was started anew."""
     known: tuple[Card, ...] = ()
     order: Mapping[int, str] = NO_ORDER
     count: int | None = None

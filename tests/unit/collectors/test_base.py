@@ -99,7 +99,7 @@ class TestDevices:
         assert machine.library.calls[calls:] == [("count", "-")]
 
     def test_another_count_may_mean_other_cards(self, machine: Machine) -> None:
-        """F01: the card at index 0 is gone, the others moved, and one does not say who it is."""
+        """The card at index 0 is gone, the others moved, and one does not say who it is."""
         machine.tick()
         del machine.script.cards[0]
         machine.script.cards[0].update(uuid="ACME-moved")
@@ -152,7 +152,7 @@ class TestIdentity:
     def test_figures_of_another_card_never_have_the_former_cards_identity(
         self, machine: Machine, readable: str
     ) -> None:
-        """F01: the count is unchanged, and so is the handle, which was kept."""
+        """The count is unchanged, and so is the handle, which was kept."""
         machine.tick()
         machine.script.cards[0].update(name="another", address="99:00.0", draw=77)
         machine.script.fail("uuid", 0, BUSY)
@@ -167,7 +167,7 @@ class TestIdentity:
         assert machine.times("handle", 0) == 1
 
     def test_nothing_is_published_of_another_card_behind_a_kept_handle(self, machine: Machine) -> None:
-        """F01: neither what the former one did not support, nor how often it failed, nor what the vendor noted."""
+        """Neither what the former one did not support, nor how often it failed, nor what the vendor noted."""
         machine.script.fail("draw", 0, NO_SUCH_FIGURE)
         machine.script.fail("heat", 0, FAILED)
         machine.ticks(2)
@@ -221,7 +221,7 @@ class TestLostDevices:
         ],
     )
     def test_a_card_that_cannot_be_opened(self, machine: Machine, code: int, reason: str, said: str) -> None:
-        """F05: it is not well, says why, and does not flap."""
+        """It is not well, says why, and does not flap."""
         machine.script.fail("handle", "*", code)
         for readings in machine.ticks(4):
             assert [(figures(one), one["unhealthy"]) for one in readings] == [(absent(reason), said)] * 2
@@ -274,7 +274,7 @@ class TestWithoutFigures:
         ],
     )
     def test_a_card_that_answers_only_its_identity(self, machine: Machine, code: int, reasons: list[str]) -> None:
-        """F05: it is not well, says why, and does not flap."""
+        """It is not well, says why, and does not flap."""
         machine.script.fail("*", 1, code)
         for name in ("handle", "free", "uuid", "name", "address"):
             machine.script.fail(name, 1, OK)
@@ -286,7 +286,7 @@ class TestWithoutFigures:
 
     @pytest.mark.parametrize("identity", ["readable", "unreadable"])
     def test_a_handle_that_leads_nowhere_any_more_is_looked_up_again(self, machine: Machine, identity: str) -> None:
-        """F09: not supported is what libraries say of a stale handle, whether or not it still says whose it is."""
+        """Not supported is what libraries say of a stale handle, whether or not it still says whose it is."""
         machine.tick()
         machine.script.fail("*", 1, NO_SUCH_FIGURE)
         for name in ("handle", "free", *(("uuid", "name", "address") if identity == "readable" else ())):
@@ -340,7 +340,7 @@ class TestDriver:
 
     @pytest.mark.parametrize("answering", [(), ("handle",), ("handle", "uuid", "name")])
     def test_the_driver_goes_away_for_every_card(self, machine: Machine, answering: tuple[str, ...]) -> None:
-        """F04: each says so, and none gives a figure, whatever else still answers."""
+        """Each says so, and none gives a figure, whatever else still answers."""
         machine.script.fail("*", "*", NO_DRIVER)
         for name in answering:
             machine.script.fail(name, "*", OK)
@@ -352,7 +352,7 @@ class TestDriver:
 
     @pytest.mark.parametrize("faulty", [(0,), (1,), (2,), (0, 1, 2)])
     def test_one_figure_with_a_driver_code_costs_itself(self, faulty: tuple[int, ...]) -> None:
-        """F04: all cards give other figures, so the driver is there, whichever is asked first."""
+        """All cards give other figures, so the driver is there, whichever is asked first."""
         machine = Machine(3)
         for index in faulty:
             machine.script.fail("draw", index, NO_DRIVER)
@@ -367,7 +367,7 @@ class TestDriver:
     @pytest.mark.parametrize("position", [0, 1, 2])
     @pytest.mark.parametrize("function", ["handle", "*"])
     def test_one_card_with_a_driver_code_costs_itself(self, function: str, position: int) -> None:
-        """F04: the same of the whole card."""
+        """The same of the whole card."""
         machine = Machine(3)
         machine.script.fail(function, position, NO_DRIVER)
         for readings in machine.ticks(2):
@@ -378,7 +378,7 @@ class TestDriver:
 
     @pytest.mark.parametrize("skip", [None, 0])
     def test_ambiguous_codes_from_every_card_that_is_read_are_the_drivers(self, skip: int | None) -> None:
-        """F05: a card that was not to be touched says nothing for or against."""
+        """A card that was not to be touched says nothing for or against."""
         machine = Machine(3)
         for index in range(3):
             if index != skip:

@@ -96,7 +96,7 @@ class TestOneCall:
 class TestPreferredCalls:
     @pytest.mark.parametrize("code", [NO_SUCH_FIGURE, FORBIDDEN, BUSY, FAILED, NOBODY_KNOWS, NAMELESS])
     def test_any_failure_of_a_preferred_call_leads_to_the_next(self, machine: Machine, code: int) -> None:
-        """F07: unless it says that the card is lost."""
+        """Unless it says that the card is lost."""
         machine.script.cards[0]["average"] = 77
         assert machine.tick()[0]["cores"] == 77
         machine.script.fail("average", 0, code)
@@ -133,7 +133,7 @@ class TestPreferredCalls:
 
     @pytest.mark.parametrize("code", [FORBIDDEN, FAILED, NOBODY_KNOWS])
     def test_calls_of_different_meaning_do_not_alternate(self, machine: Machine, code: int) -> None:
-        """F07: the other one is taken when the preferred one keeps failing, and left again when that answers."""
+        """The other one is taken when the preferred one keeps failing, and left again when that answers."""
         assert machine.tick()[0]["memoryUsed"] == MIB
         machine.script.fail("memory_exact", 0, code)
         seen = [readings[0]["memoryUsed"] for readings in machine.ticks(KEPT_FAILURES + 1)]
@@ -142,7 +142,7 @@ class TestPreferredCalls:
         assert machine.tick()[0]["memoryUsed"] == MIB
 
     def test_failures_of_a_preferred_call_that_are_not_in_a_row_do_not_add_up(self, machine: Machine) -> None:
-        """F07: one answer in between begins the count anew."""
+        """One answer in between begins the count anew."""
         machine.tick()
         for _ in range(KEPT_FAILURES):
             machine.script.fail("memory_exact", 0, FAILED)
@@ -152,7 +152,7 @@ class TestPreferredCalls:
 
     @pytest.mark.parametrize("code", [FORBIDDEN, NOBODY_KNOWS])
     def test_one_failure_at_the_first_tick_does_not_settle_the_choice(self, machine: Machine, code: int) -> None:
-        """F07: nothing was said before that the other call could contradict."""
+        """Nothing was said before that the other call could contradict."""
         machine.script.fail("memory_exact", 0, code)
         assert machine.tick()[0]["memoryUsed"] == 2 * MIB
         machine.script.codes.clear()
@@ -165,7 +165,7 @@ class TestQueriesThatFail:
     def test_a_query_that_keeps_failing_makes_a_card_unhealthy_until_it_answers(
         self, machine: Machine, query: str, code: int
     ) -> None:
-        """F10: from the third reading in a row on, named with its code; one answer ends it."""
+        """From the third reading in a row on, named with its code; one answer ends it."""
         machine.script.fail(query, 0, code)
         machine.script.fail(f"{query}_exact", 0, code)
         said = [readings[0]["unhealthy"] for readings in machine.ticks(UNHEALTHY_FAILURES + 1)]
@@ -176,14 +176,14 @@ class TestQueriesThatFail:
 
     @pytest.mark.parametrize("code", [NO_SUCH_FIGURE, FORBIDDEN, BUSY])
     def test_what_a_card_in_good_health_says_too_never_counts(self, machine: Machine, code: int) -> None:
-        """F10: not supported, not allowed, or no value at the moment."""
+        """Not supported, not allowed, or no value at the moment."""
         machine.script.fail("draw", 0, code)
         machine.script.fail("cracks", 0, code)
         readings = machine.ticks(UNHEALTHY_FAILURES + 2)
         assert [one[0]["unhealthy"] for one in readings] == [None] * (UNHEALTHY_FAILURES + 2)
 
     def test_failures_that_are_not_in_a_row_do_not_add_up(self, machine: Machine) -> None:
-        """F10: one answer in between begins the count anew."""
+        """One answer in between begins the count anew."""
         for _ in range(UNHEALTHY_FAILURES):
             machine.script.fail("draw", 0, FAILED)
             assert machine.tick()[0]["unhealthy"] is None

@@ -229,7 +229,7 @@ class TestImplausibleNumbers:
     def test_an_implausible_error_count_does_not_change_health(
         self, nvml: NvmlStandin, nvidia: StartNvidia, count: int, remaps: int | None
     ) -> None:
-        """F03: all ones of any width are no count, also where the count alone would decide."""
+        """All ones of any width are no count, also where the count alone would decide."""
         nvml.play(Scenario.healthy(1).card(0, ecc_uncorrected=count, remapped_pending=remaps))
         reading = nvidia("--once").sample().readings[0]
         assert reading["unhealthy"] is None
@@ -267,7 +267,7 @@ class TestMemoryVersions:
     def test_no_change_of_meaning_while_the_newer_fails_for_a_moment(
         self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
     ) -> None:
-        """F07: the older call is taken when the newer keeps failing, and left again when that answers."""
+        """The older call is taken when the newer keeps failing, and left again when that answers."""
         nvml.play(Scenario.healthy(1))
         child = nvidia()
         newer, older = 3 * GIB + 5, 3 * GIB + 5 + 512 * MIB
@@ -302,7 +302,7 @@ class TestTemperature:
     def test_the_older_call_whenever_the_newer_fails(
         self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
     ) -> None:
-        """F07: the same of temperatures."""
+        """The same of temperatures."""
         nvml.play(Scenario.healthy(1).call("nvmlDeviceGetTemperatureV", code=code))
         reading = nvidia("--once").sample().readings[0]
         assert (reading["temperature"], reading["unhealthy"]) == (40, None)
@@ -314,7 +314,7 @@ class TestTemperature:
 
 class TestPower:
     def test_of_the_instant_where_there_is_no_average(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
-        """F08: and it says so."""
+        """And it says so."""
         nvml.play(Scenario.healthy(2).card(0, power=None).field(0, 186, 87_000).field(1, 186, 99_000))
         first, second = nvidia("--once").sample().readings.values()
         assert (first["power"], first["notes"]) == (87_000, {"power_usage": "of the instant (field 186)"})
@@ -324,7 +324,7 @@ class TestPower:
     def test_a_failure_is_not_replaced_by_the_instant(
         self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
     ) -> None:
-        """They differ in meaning, so they do not alternate; and a query that keeps failing is a fault (F10)."""
+        """They differ in meaning, so they do not alternate; and a query that keeps failing is a fault."""
         scenario = Scenario.healthy(1).call("nvmlDeviceGetPowerUsage", 0, code=code).field(0, 186, 87_000)
         nvml.play(scenario)
         expected = "permission" if code == 4 else "transient_driver_error"
@@ -384,7 +384,6 @@ class TestCompute:
     def test_a_percentage_is_computed_in_floating_point(
         self, nvml: NvmlStandin, nvidia: StartNvidia, computed: str, percent: int
     ) -> None:
-        """F08."""
         nvml.play(Scenario.healthy(1).card(0, gpm=1, gpm_sm=computed, gpu=37))
         child = nvidia(period="0.15")
         first, second = child.sample().readings[0], child.sample().readings[0]
@@ -404,7 +403,7 @@ class TestCompute:
     def test_the_rates_whenever_the_measurement_fails(
         self, nvml: NvmlStandin, nvidia: StartNvidia, function: str, code: int
     ) -> None:
-        """F07: any failure of the preferred call that does not say that the card is lost leads to the plain one."""
+        """Any failure of the preferred call that does not say that the card is lost leads to the plain one."""
         nvml.play(Scenario.healthy(1).card(0, gpm=1, gpm_sm=33, gpu=37).call(function, code=code))
         child = nvidia(period="0.15")
         readings = [child.sample().readings[0] for _ in range(2)]
@@ -442,7 +441,7 @@ class TestCompute:
     def test_the_parent_of_a_partitioned_card_that_claims_to_be_idle(
         self, nvml: NvmlStandin, nvidia: StartNvidia, values: dict[str, int | float]
     ) -> None:
-        """F08: some drivers answer 0 with success."""
+        """Some drivers answer 0 with success."""
         nvml.play(Scenario.healthy(2).card(0, mig=1, **values).card(1, **values))
         child = nvidia(period="0.15")
         for sample in (child.sample(), child.sample()):
@@ -471,7 +470,7 @@ class TestHealth:
         assert (sample.readings[1]["power"], sample.readings[1]["unread"]) == (121_500, {})
 
     def test_a_contained_error_does_not_change_health(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
-        """F10: where rows are remapped and none waits for it or failed, the card goes on working."""
+        """Where rows are remapped and none waits for it or failed, the card goes on working."""
         nvml.play(Scenario.healthy(1).card(0, ecc_uncorrected=1))
         reading = nvidia("--once").sample().readings[0]
         assert (reading["unhealthy"], reading["unread"]) == (None, {})
@@ -487,7 +486,7 @@ class TestHealth:
     def test_rows_that_are_not_remapped(
         self, nvml: NvmlStandin, nvidia: StartNvidia, values: dict[str, int], reason: str, errors: int
     ) -> None:
-        """F10: also after the errors were counted from zero again."""
+        """Also after the errors were counted from zero again."""
         nvml.play(Scenario.healthy(1).card(0, ecc_uncorrected=errors, **values))
         assert nvidia("--once").sample().readings[0]["unhealthy"] == reason
 
@@ -496,7 +495,7 @@ class TestHealth:
     def test_a_check_that_fails_for_a_moment_does_not_change_health(
         self, nvml: NvmlStandin, nvidia: StartNvidia, function: str, pending: int
     ) -> None:
-        """F10: no flapping."""
+        """No flapping."""
         scenario = Scenario.healthy(1).card(0, ecc_uncorrected=1, remapped_pending=pending)
         nvml.play(scenario)
         child = nvidia()
@@ -521,7 +520,7 @@ class TestHealth:
     def test_a_query_that_keeps_failing_makes_a_card_unhealthy_until_it_answers(
         self, nvml: NvmlStandin, nvidia: StartNvidia, query: str, functions: tuple[str, ...], code: int
     ) -> None:
-        """F10: from the third reading in a row on, named with its code; one answer ends it."""
+        """From the third reading in a row on, named with its code; one answer ends it."""
         scenario = Scenario.healthy(2)
         for function in functions:
             scenario.call(function, 1, code=code)
@@ -542,7 +541,7 @@ class TestHealth:
     def test_an_error_count_that_never_answers_hides_no_row_that_could_not_be_remapped(
         self, nvml: NvmlStandin, nvidia: StartNvidia, code: int
     ) -> None:
-        """F10: the rows decide where they are known."""
+        """The rows decide where they are known."""
         scenario = Scenario.healthy(1).card(0, remapped_failure=1)
         nvml.play(scenario.call("nvmlDeviceGetMemoryErrorCounter", 0, code=code))
         reading = nvidia("--once").sample().readings[0]
@@ -553,7 +552,7 @@ class TestHealth:
     def test_a_call_that_is_not_supported_is_never_named_as_the_one_that_fails(
         self, nvml: NvmlStandin, nvidia: StartNvidia, code: int, named: str | None
     ) -> None:
-        """F10: the older call is there on few cards, and asked for again only now and then."""
+        """The older call is there on few cards, and asked for again only now and then."""
         scenario = Scenario.healthy(1).call("nvmlDeviceGetTemperatureV", 0, code=code)
         nvml.play(scenario.call("nvmlDeviceGetTemperature", 0, code=3))
         child = nvidia()
@@ -637,7 +636,7 @@ class TestLostCards:
     def test_a_handle_whose_every_call_is_an_invalid_argument(
         self, nvml: NvmlStandin, nvidia: StartNvidia, answering: tuple[str, ...]
     ) -> None:
-        """F09: unhealthy, and looked up again at every sample until it answers."""
+        """Unhealthy, and looked up again at every sample until it answers."""
         nvml.play(Scenario.healthy(2))
         child = nvidia()
         child.sample()
@@ -658,7 +657,7 @@ class TestLostCards:
         assert sample.readings[1]["power"] == 121_500
 
     def test_another_card_behind_a_handle_that_was_kept(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
-        """F01: nor is anything believed of it that the former one did not support."""
+        """Nor is anything believed of it that the former one did not support."""
         nvml.play(Scenario.healthy(2).card(0, power=None))
         child = nvidia(period="0.001")
         assert child.sample().readings[0]["power"] == "unsupported"
@@ -669,7 +668,7 @@ class TestLostCards:
     def test_another_card_behind_a_handle_that_is_lost_before_it_has_said_all(
         self, nvml: NvmlStandin, nvidia: StartNvidia
     ) -> None:
-        """F01: it is the other card that is lost."""
+        """It is the other card that is lost."""
         nvml.play(Scenario.healthy(1))
         child = nvidia()
         child.sample()
@@ -726,7 +725,7 @@ class TestDriver:
     def test_the_driver_goes_away_for_every_card(
         self, nvml: NvmlStandin, nvidia: StartNvidia, kept: str | None, code: int, state: str
     ) -> None:
-        """F04: each says so, and none gives a figure, whatever else still answers."""
+        """Each says so, and none gives a figure, whatever else still answers."""
         gone = Scenario.healthy(2).call("*", 0, code=code).call("*", 1, code=code)
         if kept is not None:
             gone.call("nvmlDeviceGetHandleByIndex_v2", code=0).call(kept, code=0)

@@ -1,4 +1,4 @@
-"""F06: what else may answer to the name ``pynvml``, in a real collector process on the stand-in library."""
+"""What else may answer to the name ``pynvml``, in a real collector process on the stand-in library."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ def first_on_the_path(folder: Path) -> Mapping[str, str]:
 def test_an_older_module_costs_at_most_the_figures_that_it_lacks(
     nvml: NvmlStandin, tmp_path: Path, install: Install, name: str
 ) -> None:
-    """F06: the older calls give their figures, and every card says who it is."""
+    """The older calls give their figures, and every card says who it is."""
     nvml.play(Scenario.healthy(2).card(1, gpm=1, gpm_sm=33))
     environment = {**nvml.environment, **first_on_the_path(install(tmp_path / "old"))}
     with CollectorChild(("nvidia", "--once"), environment) as child:
@@ -83,7 +83,7 @@ def test_the_module_that_we_are_written_for_has_no_fault(nvml: NvmlStandin) -> N
 def test_without_its_module_the_collector_fails_and_no_library_is_missing(
     nvml: NvmlStandin, tmp_path: Path, text: str, said: str
 ) -> None:
-    """F06: and the message names the file."""
+    """And the message names the file."""
     nvml.play(Scenario.healthy(1))
     folder = binding.something_else(tmp_path / "other", text)
     with CollectorChild(("nvidia",), {**nvml.environment, **first_on_the_path(folder)}) as child:

@@ -202,7 +202,7 @@ def test_a_folder_that_cannot_be_listed_is_an_empty_bus(bus: Bus, monkeypatch: p
 
 
 def test_the_functions_that_a_driver_has_taken_are_those_that_its_library_must_count(bus: Bus) -> None:
-    """F18: neither what was given to a virtual machine, nor a share of another, nor what is no card at all."""
+    """Neither what was given to a virtual machine, nor a share of another, nor what is no card at all."""
     bus.add("0000:1b:00.0", "10de", "030200", driver="nvidia")
     bus.add("0000:1c:00.0", "10de", "030000", driver="nvidia")
     bus.add("0000:1d:00.0", "10de", "030200", driver="vfio-pci")

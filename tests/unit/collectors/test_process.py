@@ -101,7 +101,7 @@ class TestSample:
 
     @pytest.mark.parametrize("position", [0, 1, 2])
     def test_a_card_with_a_driver_code_while_others_answer_costs_itself(self, position: int) -> None:
-        """F04: whichever is asked first."""
+        """Whichever is asked first."""
         answers: list[Reading | Exception] = [healthy(index) for index in range(3)]
         answers[position] = CollectorError(CollectorState.DRIVER_NOT_LOADED, "it says so")
         lines = lines_of(Cards(*answers))
@@ -118,7 +118,7 @@ class TestSample:
             lines_of(Cards(*gone, lost))
 
     def test_a_suspicion_that_does_not_hold_leaves_the_card_as_it_was_read(self) -> None:
-        """F04: its identity, and why it has no figures."""
+        """Its identity, and why it has no figures."""
         reading = Reading.unreadable(Card(1, "ID-1", "a card"), Reason.LOST, "its own fault")
         possible = PossibleDriverError(CollectorState.FAILED, "every card says so", reading)
         lines = lines_of(Cards(healthy(0), possible))

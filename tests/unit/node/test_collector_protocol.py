@@ -114,7 +114,7 @@ def test_a_partition_is_announced_and_read_after_its_card() -> None:
 
 
 def test_a_partition_has_a_first_touch_of_its_own() -> None:
-    """F11: by its own key, not that of its card."""
+    """By its own key, not that of its card."""
     first = (announced(0), LISTED, Announced(partition()))
     assert after(HELLO, BEGIN, *first).first_touch
     assert not after(HELLO, BEGIN, *first, partition_read(partition()), End(1), BEGIN, *first).first_touch
@@ -189,7 +189,7 @@ def test_cards_with_another_id_at_every_sample_are_not_remembered_for_ever() -> 
 def test_a_sample_cannot_have_begun_before_its_process_or_later_than_now(
     began: Sequence[float], fine: bool
 ) -> None:
-    """F02: figures are never younger than they are, whatever a process says."""
+    """Figures are never younger than they are, whatever a process says."""
     samples = [line for moment in began for line in (replace(BEGIN, monotonic_s=moment), End(0))]
     if fine:
         after(HELLO, *samples)

@@ -29,7 +29,7 @@ def test_each_phase_has_its_deadline() -> None:
 def test_first_touches_in_vain_do_not_add_up(
     open_s: float, card_s: float, unanswered_s: float, expected: float
 ) -> None:
-    """F11, F12: sixteen cards that never answer hold up a tick for half a minute at most."""
+    """Sixteen cards that never answer hold up a tick for half a minute at most."""
     assert Deadlines(open_s, card_s, 15.0).first_touch_deadline_s(unanswered_s) == expected
 
 
@@ -48,12 +48,11 @@ def test_first_touches_in_vain_do_not_add_up(
 def test_cards_that_never_answer_share_a_period(
     period_s: float, card_s: float, unanswered_s: float, expected: float
 ) -> None:
-    """F12."""
     assert Deadlines(10.0, card_s, period_s).deadline_s(Phase.READING, unanswered_s) == expected
 
 
 def test_sixteen_cards_that_hang_at_once_cost_a_sample_less_than_three_periods() -> None:
-    """F12: after which its figures would be stale as soon as they are published."""
+    """After which its figures would be stale as soon as they are published."""
     deadlines = Deadlines(open_s=30.0, card_s=2.0, period_s=5.0)
     waited_s = 0.0
     for _ in range(16):

@@ -39,7 +39,7 @@ def test_samples_within_the_period_say_nothing() -> None:
 
 
 def test_the_second_sample_in_a_row_that_outlasts_the_period_says_so_and_the_first_that_does_not_ends_it() -> None:
-    """F12: sixteen cards of 0.8 s each."""
+    """Sixteen cards of 0.8 s each."""
     samples = Samples()
     too_short = "a sample takes 12.8 s, longer than the period of 5 s: --monitor-period"
     assert samples.take(12.8, 12.8, 12.8, 4.0) == [None, too_short, too_short, None]

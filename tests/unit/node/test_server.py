@@ -260,7 +260,7 @@ class TestClientPolicy:
         "end", ["Aug  1 00:00:00 2026 GMT", "some day", ""], ids=["just-now", "unreadable", "none"]
     )
     def test_a_certificate_that_has_ended_is_401(self, end: str) -> None:
-        """S10: the handshake checked it, perhaps long ago; each request asks again."""
+        """The handshake checked it, perhaps long ago; each request asks again."""
         refusal = ClientPolicy(certificate_required=True).refusal({**CERTIFICATE, "notAfter": end}, NOW)
 
         assert refusal == (401, "the client certificate has ended")

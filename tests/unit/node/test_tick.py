@@ -104,7 +104,7 @@ def test_a_card_without_figures_keeps_its_id_while_the_order_holds() -> None:
 
 
 def test_beside_a_card_without_a_name_none_is_said_to_be_no_longer_counted() -> None:
-    """F01: it may be the very card that is missing."""
+    """It may be the very card that is missing."""
     nameless = devices.reading(Card(0))
     listing = assemble({0: nameless}, [], count=1, known=known(0), bus_addresses=())
     assert [reading.unhealthy_reason for reading in listing.readings] == [
@@ -126,7 +126,7 @@ NOW = datetime(2026, 8, 12, 9, 0, tzinfo=UTC)
     ],
 )
 def test_a_beginning_is_the_earlier_by_both_clocks(wall: datetime, expected: datetime) -> None:
-    """F02: timestamps serve readers that know no Age, and must not make figures younger."""
+    """Timestamps serve readers that know no Age, and must not make figures younger."""
     assert earlier_beginning(wall, 10.0, NOW, 100.0) == expected
 
 
@@ -163,7 +163,6 @@ def counted(*addresses: str | None) -> dict[int, Reading]:
 def test_a_card_that_its_driver_has_taken_and_the_library_does_not_count_is_listed_by_its_address(
     addresses: list[str | None], known_: list[Card], taken: list[str], expected: list[str]
 ) -> None:
-    """F18."""
     listing = assemble(
         counted(*addresses), (), count=2, known=known_, bus_addresses=(), unreached=LOST, taken=taken
     )

@@ -215,7 +215,6 @@ def test_the_library_must_count_every_card_only_where_all_were_given(
     flags: tuple[str, ...],
     expected: int,
 ) -> None:
-    """F18."""
     sys_root = bus(tmp_path / "sys", NVIDIA, NVIDIA, NVIDIA)
     for folder in (tmp_path / "sys" / "bus" / "pci" / "devices").iterdir():
         (folder / "driver").symlink_to("../../../bus/pci/drivers/nvidia")

@@ -378,7 +378,7 @@ class TestPartitioned:
 
 
 class TestPciAddress:
-    """S06: an address in an annotation, which a tenant may write and easily guesses, names no card."""
+    """An address in an annotation, which a tenant may write and easily guesses, names no card."""
 
     def test_an_allocation_by_pci_address_matches_no_card(self) -> None:
         peer = snapshot(snapshot_card(pci_bus_id="0000:3c:00.0"), snapshot_card("GPU-other"))
@@ -393,7 +393,7 @@ class TestPciAddress:
 
 
 def test_of_a_card_that_is_listed_twice_only_what_both_say_is_shown() -> None:
-    """F20, the same kind: one id twice in a snapshot, in either order."""
+    """The same kind: one id twice in a snapshot, in either order."""
     one, other = snapshot_card(), replace(snapshot_card(), figures=devices.published(memory_used=1), unhealthy=True)
     for pair in ((one, other), (other, one)):
         (entry,) = read(snapshot(*pair), given())

@@ -24,6 +24,5 @@ ABSENT = DriverFiles("nvidia", loaded=False, device_node="/dev/nvidiactl", node_
     ],
 )
 def test_what_a_container_lacks(state: CollectorState, driver: DriverFiles | None, expected: str | None) -> None:
-    """F17."""
     assert lacking(state, driver, ever_sampled=False) == expected
     assert lacking(state, driver, ever_sampled=True) is None

@@ -64,18 +64,18 @@ def nameless(index: int, pci: str | None = None) -> Reading:
 def test_an_index_is_never_the_identity_of_figures(
     readings: list[Reading], bus: list[str], order: dict[int, str], expected: str
 ) -> None:
-    """F01: an id of the vendor's needs the id or the address itself; a card without figures may keep its last."""
+    """An id of the vendor's needs the id or the address itself; a card without figures may keep its last."""
     assert ids(identify(readings, [known(0), known(1), known(2)], bus, order))[-1] == expected
 
 
 def test_an_unidentified_card_without_an_error_takes_no_id_by_its_index() -> None:
-    """F01: that a card is well is a statement about that card, as a figure is."""
+    """That a card is well is a statement about that card, as a figure is."""
     well = Reading(Card(1), Figures(Reason.UNSUPPORTED))
     assert ids(identify([read(0, "GPU-0"), well], [known(0), known(1)], [], ORDER))[1] == "index:1"
 
 
 def test_of_two_cards_with_one_id_the_one_with_figures_has_it() -> None:
-    """F01: what a card that hangs was before must not take the id from the card that now says it."""
+    """What a card that hangs was before must not take the id from the card that now says it."""
     remembered = replace(unread(0), card=known(1))
     assert ids(identify([remembered, read(1, "GPU-1")], [known(1)], [])) == ["pci:0000:01:00.0", "GPU-1"]
 
@@ -86,7 +86,6 @@ def test_of_two_cards_known_at_one_address_the_one_counted_last_is_recalled() ->
 
 
 def test_the_order_of_a_sample_is_that_of_the_vendors_ids() -> None:
-    """F01."""
     assert order_of([read(0, "GPU-0"), read(1, "index:1"), unread(2), read(3, "GPU-3")]) == {0: "GPU-0", 3: "GPU-3"}
 
 

@@ -33,7 +33,6 @@ def reading(*figures: Figure, card: Card = NAMED, fault: str | None = None) -> R
     ],
 )
 def test_a_figure_or_a_card_that_has_none(one: Reading, expected: bool) -> None:
-    """F05."""
     assert succeeded([one]) is expected
     assert succeeded([reading(Reason.LOST), one]) is expected
 
@@ -62,5 +61,4 @@ def test_nothing_read_is_none() -> None:
     ],
 )
 def test_why_it_is_none(readings: list[Reading], state: CollectorState, why: str) -> None:
-    """F05."""
     assert why_not(readings) == (state, why)

@@ -40,7 +40,7 @@ def test_an_address_at_its_limit_evicts_its_own_connection() -> None:
 
 
 def test_the_address_with_the_most_connections_is_evicted_first() -> None:
-    """S03: a connection from another address is safe, however fast one address reconnects."""
+    """A connection from another address is safe, however fast one address reconnects."""
     held = [One("probe", 0.0), One("a", 1.0), One("a", 2.0), One("b", 0.5)]
 
     assert admit(held, "c", LIMITS) == Admission(admitted=True, evicted=held[1], limit=IN_ALL)
@@ -53,7 +53,7 @@ def test_no_connection_with_a_request_in_flight_is_evicted() -> None:
 
 
 def test_verified_connections_are_counted_apart() -> None:
-    """S01: unverified connections neither use their slots nor are evicted for them."""
+    """Unverified connections neither use their slots nor are evicted for them."""
     held = [One(peer, verified=True) for peer in "aa"] + [One("a")]
 
     assert admit(held, "a", LIMITS) == Admission(admitted=True)
@@ -73,7 +73,7 @@ def test_verified_connections_are_evicted_last() -> None:
 class TestUnderWay:
     @pytest.mark.parametrize("limits", [LIMITS])
     def test_slots_are_reserved_for_probes_of_each_address_and_of_all(self, limits: Limits) -> None:
-        """S03: requests under way never take the last places, which are the probes'."""
+        """Requests under way never take the last places, which are the probes'."""
         under_way = InFlightRequests(limits)
 
         assert [under_way.begin(peer) for peer in "aabcd"] == [True, False, True, True, False]

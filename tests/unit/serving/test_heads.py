@@ -28,7 +28,7 @@ def parsed(chunks: list[bytes], limit: int) -> list[bytes]:
 
 @given(PARTS, st.integers(1, 20))
 def test_however_it_is_cut_no_piece_goes_beyond_the_end_of_a_head(parts: list[bytes], size: int) -> None:
-    """S02: one request is parsed at a time."""
+    """One request is parsed at a time."""
     sent = b"".join(parts)
     heads = parsed([sent[at : at + size] for at in range(0, len(sent), size)], 10**6)
 
@@ -39,7 +39,7 @@ def test_however_it_is_cut_no_piece_goes_beyond_the_end_of_a_head(parts: list[by
 
 @given(st.binary(max_size=200).filter(lambda sent: HEAD_END not in sent), st.integers(1, 50))
 def test_no_more_than_a_heads_limit_is_parsed(sent: bytes, limit: int) -> None:
-    """S02: also when all of it comes at once."""
+    """Also when all of it comes at once."""
     assert parsed([sent], limit) == [sent[:limit]]
 
 
@@ -49,7 +49,7 @@ def test_no_more_is_parsed_at_once_than_a_piece() -> None:
 
 class TestBudget:
     def test_an_address_has_a_share(self) -> None:
-        """S01: and what exceeds it is its own."""
+        """And what exceeds it is its own."""
         heads: UnfinishedHeads[str] = UnfinishedHeads(LIMITS)
         heads.set("1", 30, "a", verified=False)
         heads.set("2", 10, "b", verified=False)

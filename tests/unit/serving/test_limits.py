@@ -23,7 +23,7 @@ PROGRAMS = [("deviceManager", serve.LIMITS), ("worker", worker.LIMITS)]
 
 @pytest.mark.parametrize(("part", "limits"), PROGRAMS, ids=["device-manager", "worker"])
 def test_all_limits_reached_at_once_stay_below_the_charts_memory_limit(part: str, limits: Limits) -> None:
-    """S01, S02: connections x (TLS, kernel buffers, held bytes, a head) + unfinished heads + answers not taken."""
+    """Connections x (TLS, kernel buffers, held bytes, a head) + unfinished heads + answers not taken."""
     total = AT_REST_MIB[part] * MIB + memory_bytes(limits) + LEFT_FOR_READS_MIB[part] * MIB
 
     assert total < chart_limit_bytes(part)
@@ -71,7 +71,7 @@ class TestAffordable:
 
     @pytest.mark.parametrize("descriptors", [8, 64, 200, 447])
     def test_with_fewer_there_are_fewer_connections_and_a_reserve(self, descriptors: int) -> None:
-        """S04: never more connections than descriptors, whatever the reserve."""
+        """Never more connections than descriptors, whatever the reserve."""
         limits = within_descriptors(serve.LIMITS, descriptors, 128)
 
         assert limits.verified is not None

@@ -350,7 +350,7 @@ def interim(count: int, status: bytes = b"100 Continue") -> Handler:
 @pytest.mark.parametrize("status", [b"100 Continue", b"102 Processing", b"103 Early Hints", b"199 X"])
 @pytest.mark.asyncio
 async def test_interim_answers_are_limited(client: HttpClient, start_peer: StartPeer, status: bytes) -> None:
-    """S05: counted anew for each answer on a connection."""
+    """Counted anew for each answer on a connection."""
     peer = await start_peer(interim(INTERIM_LIMIT, status))
     for _ in range(3):
         assert (await ask(client, peer.make_url("/"))).body == b"{}"

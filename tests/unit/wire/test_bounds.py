@@ -1,4 +1,4 @@
-"""S05: how much a document may hold, judged before any of it is built."""
+"""How much a document may hold, judged before any of it is built."""
 
 import json
 from collections.abc import Callable

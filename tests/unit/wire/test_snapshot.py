@@ -316,7 +316,7 @@ def test_a_bad_group_costs_itself_only(bad: object) -> None:
 
 
 def test_of_two_cards_with_one_id_only_what_both_say_stays() -> None:
-    """F20, the same kind: which of the two a pod was given cannot be told."""
+    """The same kind: which of the two a pod was given cannot be told."""
     one, other = (
         {"id": "GPU-1", "temperature": 40, "powerUsage": 70},
         {"id": "GPU-1", "temperature": 90, "powerUsage": 70},

@@ -1,4 +1,4 @@
-"""S05: a body that takes long is decoded beside the loop, and one that holds too much fails for a while."""
+"""A body that takes long is decoded beside the loop, and one that holds too much fails for a while."""
 
 import asyncio
 import threading

@@ -126,7 +126,7 @@ async def test_a_missing_instance_is_not_found(here: World) -> None:
 
 
 async def test_an_instance_that_a_cache_does_not_know_yet_is_found(here: World) -> None:
-    """P01: what names it as an owner would be collected otherwise."""
+    """What names it as an owner would be collected otherwise."""
     instance = here.cluster.scripts[INSTANCE].document
     here.cluster.on(INSTANCE, NOT_FOUND).uncached = instance
 

@@ -246,7 +246,7 @@ async def attempt_to_read(reads: SharedReads[str, int]) -> SourceState:
 
 
 async def test_only_a_lasting_failure_is_kept_as_an_answer_is(kept: SharedReads[str, int], peers: Peers) -> None:
-    """S05: what a peer sends too much of is not read again for each who asks."""
+    """What a peer sends too much of is not read again for each who asks."""
     peers.failure = FetchError(SourceState.INVALID, "too much", status=200, lasting=True)
     for _ in range(2):
         with pytest.raises(FetchError, match="too much") as caught:

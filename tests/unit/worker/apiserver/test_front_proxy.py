@@ -187,7 +187,7 @@ async def test_the_ca_is_installed_once_and_names_change_without_it() -> None:
 @pytest.mark.looptime
 @pytest.mark.asyncio
 async def test_a_version_that_the_api_server_has_forgotten_is_no_problem_and_not_logged() -> None:
-    """P02: after a restart of kube-apiserver, watches ended with 410 for ever, with two lines in the log each."""
+    """After a restart of kube-apiserver, watches ended with 410 for ever, with two lines in the log each."""
     script = Script(config_map())
     script.watch_error = FetchError(SourceState.INVALID, "HTTP 410: too old resource version", status=410)
     with structlog.testing.capture_logs() as logs:

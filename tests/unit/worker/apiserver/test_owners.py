@@ -1,4 +1,4 @@
-"""P01: an Instance as the owner of other objects. A 404 here makes the garbage collector delete every dependent."""
+"""An Instance as the owner of other objects. A 404 here makes the garbage collector delete every dependent."""
 
 import asyncio
 import json

@@ -33,7 +33,7 @@ def test_the_pod_says_where_it_runs() -> None:
 
 
 def test_a_pod_on_another_node_than_the_instances_shows_no_cards() -> None:
-    """S06: a tenant that may make pods could otherwise ask for the cards of any node."""
+    """A tenant that may make pods could otherwise ask for the cards of any node."""
     written = allocation_annotation([Grant("nvidia", "GPU-1")])
     pod = replace(POD, annotations={ALLOCATION_ANNOTATION: written})
 
