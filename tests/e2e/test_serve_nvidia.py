@@ -84,7 +84,7 @@ def test_eight_healthy_cards_are_served_figure_by_figure(nvidia: Start) -> None:
     assert cards(manager.until(complete(8))) == [expected(index) for index in range(8)]
 
 
-def test_n01_one_unsupported_query_costs_one_figure(nvidia: Start) -> None:
+def test_one_unsupported_query_costs_one_figure(nvidia: Start) -> None:
     scenario = Scenario(1).card(
         0,
         name="NVIDIA GB10",
@@ -119,7 +119,7 @@ def test_n01_one_unsupported_query_costs_one_figure(nvidia: Start) -> None:
     }
 
 
-def test_n03_what_is_no_number_costs_one_figure_and_the_answer_stays_json(nvidia: Start) -> None:
+def test_what_is_no_number_costs_one_figure_and_the_answer_stays_json(nvidia: Start) -> None:
     scenario = (
         Scenario.healthy(3)
         .card(0, total=0, used=0, reserved=0)
@@ -144,7 +144,7 @@ def test_n03_what_is_no_number_costs_one_figure_and_the_answer_stays_json(nvidia
     assert not any(card["unhealthy"] for card in cards(seen))
 
 
-def test_n04_a_card_lost_before_the_start_is_listed_and_the_others_are_complete(nvidia: Start) -> None:
+def test_a_card_lost_before_the_start_is_listed_and_the_others_are_complete(nvidia: Start) -> None:
     manager = nvidia(Scenario.healthy(3).call("nvmlDeviceGetHandleByIndex_v2", 1, code=15))
 
     first, lost, last = cards(manager.until(lambda seen: len(cards(seen)) == 3))
@@ -156,7 +156,7 @@ def test_n04_a_card_lost_before_the_start_is_listed_and_the_others_are_complete(
     assert manager.snapshot()["collector"]["state"] == "ok"
 
 
-def test_n04_a_card_never_read_is_named_by_the_one_address_that_is_left(
+def test_a_card_never_read_is_named_by_the_one_address_that_is_left(
     serve: Serve, nvml: NvmlStandin, tmp_path: Path
 ) -> None:
     nvml.play(Scenario.healthy(3).call("nvmlDeviceGetHandleByIndex_v2", 1, code=15))
@@ -168,7 +168,7 @@ def test_n04_a_card_never_read_is_named_by_the_one_address_that_is_left(
     assert lost["id"] == "pci:0000:1c:00.0"
 
 
-def test_n04_a_card_lost_while_running_keeps_its_name_and_comes_back(nvidia: Start, nvml: NvmlStandin) -> None:
+def test_a_card_lost_while_running_keeps_its_name_and_comes_back(nvidia: Start, nvml: NvmlStandin) -> None:
     manager = nvidia(Scenario.healthy(3))
     manager.until(complete(3))
 
@@ -186,7 +186,7 @@ def test_n04_a_card_lost_while_running_keeps_its_name_and_comes_back(nvidia: Sta
 
 
 @pytest.mark.timeout(120)  # five attempts, each a second or more after twice the pause before the last
-def test_n05_a_driver_that_comes_late_is_waited_for_and_each_step_has_its_name(
+def test_a_driver_that_comes_late_is_waited_for_and_each_step_has_its_name(
     nvidia: Start, nvml: NvmlStandin
 ) -> None:
     manager = nvidia(Scenario.healthy(8).call("nvmlInitWithFlags", code=12))
@@ -212,7 +212,7 @@ def test_n05_a_driver_that_comes_late_is_waited_for_and_each_step_has_its_name(
     assert manager.snapshot()["collector"]["consecutiveFailures"] == 0
 
 
-def test_n06_a_mismatch_is_not_a_node_without_cards_and_the_last_inventory_ages(
+def test_a_mismatch_is_not_a_node_without_cards_and_the_last_inventory_ages(
     nvidia: Start, nvml: NvmlStandin
 ) -> None:
     manager = nvidia(Scenario.healthy(2))
@@ -233,15 +233,13 @@ def test_n06_a_mismatch_is_not_a_node_without_cards_and_the_last_inventory_ages(
     assert manager.until_state("ok")["timestamp"] > seen["timestamp"]
 
 
-def test_n06_a_mismatch_from_the_start(nvidia: Start) -> None:
+def test_a_mismatch_from_the_start(nvidia: Start) -> None:
     seen = nvidia(Scenario.healthy(2).call("nvmlInitWithFlags", code=18)).until_state("version_mismatch")
 
     assert seen["groups"] == []
 
 
-def test_n12_of_eight_cards_one_that_hangs_leaves_seven_fresh_on_every_tick(
-    nvidia: Start, nvml: NvmlStandin
-) -> None:
+def test_of_eight_cards_one_that_hangs_leaves_seven_fresh_on_every_tick(nvidia: Start, nvml: NvmlStandin) -> None:
     manager = nvidia(Scenario.healthy(8))
     before = manager.until(complete(8))
 
@@ -265,14 +263,14 @@ def test_n12_of_eight_cards_one_that_hangs_leaves_seven_fresh_on_every_tick(
     manager.until(complete(8))
 
 
-def test_n12_the_end_does_not_wait_for_a_call_that_hangs(nvidia: Start) -> None:
+def test_the_end_does_not_wait_for_a_call_that_hangs(nvidia: Start) -> None:
     manager = nvidia(Scenario.healthy(1).call("nvmlInitWithFlags", hang=True), "--open-timeout=1m")
     assert manager.snapshot()["collector"]["state"] == "starting"
 
     assert manager.stop() == 0
 
 
-def test_n12_a_library_that_does_not_open_is_unresponsive(nvidia: Start) -> None:
+def test_a_library_that_does_not_open_is_unresponsive(nvidia: Start) -> None:
     manager = nvidia(Scenario.healthy(1).call("nvmlInitWithFlags", hang=True), "--open-timeout=500ms")
 
     assert "opening the library" in manager.until_state("unresponsive")["collector"]["detail"]
@@ -280,9 +278,7 @@ def test_n12_a_library_that_does_not_open_is_unresponsive(nvidia: Start) -> None
 
 
 @pytest.mark.parametrize("code", [2, 3, 13, 25, 999])
-def test_n14_the_drivers_reserve_is_not_used_memory_and_each_card_answers_as_it_can(
-    nvidia: Start, code: int
-) -> None:
+def test_the_drivers_reserve_is_not_used_memory_and_each_card_answers_as_it_can(nvidia: Start, code: int) -> None:
     scenario = Scenario.healthy(2).call("nvmlDeviceGetMemoryInfo_v2", 1, code=code)
     for index in range(2):
         scenario.card(index, used=308 * MIB, reserved=512 * MIB)
@@ -352,7 +348,7 @@ def test_a_period_that_is_too_short_for_the_hardware_is_named(nvidia: Start, nvm
     running.event("period_long_enough")
 
 
-def test_n16_what_is_old_says_so_and_success_clears_it(nvidia: Start, nvml: NvmlStandin) -> None:
+def test_what_is_old_says_so_and_success_clears_it(nvidia: Start, nvml: NvmlStandin) -> None:
     manager = nvidia(Scenario.healthy(2))
     manager.until(complete(2))
 
@@ -404,14 +400,14 @@ def test_ecc_errors_make_a_card_unhealthy_and_keep_its_figures(nvidia: Start) ->
     assert "4 uncorrected ECC errors" in card["unhealthyReason"]
 
 
-def test_f10_a_contained_error_does_not_make_a_card_unhealthy(nvidia: Start) -> None:
+def test_a_contained_error_does_not_make_a_card_unhealthy(nvidia: Start) -> None:
     """The error was counted, and the row it was in is remapped."""
     (card,) = cards(nvidia(Scenario.healthy(1).card(0, ecc_uncorrected=1)).until_state("ok"))
 
     assert card == expected(0)
 
 
-def test_f10_a_query_that_keeps_failing_is_a_reason_until_it_answers(nvidia: Start, nvml: NvmlStandin) -> None:
+def test_a_query_that_keeps_failing_is_a_reason_until_it_answers(nvidia: Start, nvml: NvmlStandin) -> None:
     """The figures that are read stay."""
     manager = nvidia(Scenario.healthy(2).call("nvmlDeviceGetPowerUsage", 1, code=10))
 
@@ -427,7 +423,7 @@ def test_f10_a_query_that_keeps_failing_is_a_reason_until_it_answers(nvidia: Sta
 @pytest.mark.parametrize("function", ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetHandleByIndex_v2"])
 @pytest.mark.parametrize("position", [0, 1])
 @pytest.mark.parametrize("code", [1, 9, 12, 18])
-def test_f04_a_card_with_a_driver_code_is_listed_whatever_its_position(
+def test_a_card_with_a_driver_code_is_listed_whatever_its_position(
     nvidia: Start, function: str, position: int, code: int
 ) -> None:
     """With its own fault; the other one has its figures, and the state is good."""
@@ -440,7 +436,7 @@ def test_f04_a_card_with_a_driver_code_is_listed_whatever_its_position(
     assert cards(seen)[1 - position] == expected(1 - position)
 
 
-def test_f01_another_card_at_an_index_is_never_shown_under_the_former_cards_id(
+def test_another_card_at_an_index_is_never_shown_under_the_former_cards_id(
     nvidia: Start, nvml: NvmlStandin
 ) -> None:
     """While it says only where it sits, that is its id; the former one is lost."""
@@ -455,7 +451,7 @@ def test_f01_another_card_at_an_index_is_never_shown_under_the_former_cards_id(
     assert [card["absent"]["powerUsage"] for card in seen if card["id"] == uuid(0)] == ["lost"]
 
 
-def test_f06_another_distributions_module_is_named_in_the_log_and_read_as_far_as_it_goes(
+def test_another_distributions_module_is_named_in_the_log_and_read_as_far_as_it_goes(
     serve: Serve, nvml: NvmlStandin, no_bus: str, tmp_path: Path
 ) -> None:
     """The module of the name ``pynvml`` that comes first is not the one we are written for."""
@@ -475,7 +471,7 @@ def test_f06_another_distributions_module_is_named_in_the_log_and_read_as_far_as
 
 
 @pytest.mark.parametrize("code", [4, 19, 21, 999])
-def test_f07_a_measurement_that_fails_leads_to_the_plain_call(nvidia: Start, code: int) -> None:
+def test_a_measurement_that_fails_leads_to_the_plain_call(nvidia: Start, code: int) -> None:
     """Utilization from the rates, memory from the older call."""
     scenario = Scenario.healthy(1).card(0, gpm=1, gpm_sm=33, gpu=37)
     scenario.call("nvmlGpmSampleGet", code=code).call("nvmlDeviceGetMemoryInfo_v2", code=code)

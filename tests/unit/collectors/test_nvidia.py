@@ -152,7 +152,7 @@ class TestOneFigureAtATime:
         assert reading["unread"] == ({} if lost else {"ecc": reason})
 
     def test_memory_that_is_not_supported(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
-        """Case N01: a GB10 answers everything but memory, power cap, fan and partitioning."""
+        """A GB10 answers everything but memory, power cap, fan and partitioning."""
         nvml.play(
             Scenario(1).card(
                 0,
@@ -190,7 +190,7 @@ class TestOneFigureAtATime:
 
 
 class TestImplausibleNumbers:
-    """Case N03, at its source: what is not plausible is absent, never clamped and never a crash."""
+    """What is not plausible is absent, never clamped and never a crash."""
 
     @pytest.mark.parametrize(
         ("values", "expected"),
@@ -248,7 +248,7 @@ class TestImplausibleNumbers:
 
 
 class TestMemoryVersions:
-    """Case N14: the older call counts what the driver reserves as used."""
+    """The older call counts what the driver reserves as used."""
 
     @pytest.mark.parametrize("code", [13, 25, 999])
     def test_the_older_call_where_the_newer_is_refused(
@@ -421,7 +421,7 @@ class TestCompute:
         assert [child.sample().readings[0]["cores"] for _ in range(2)] == [10, 10]
 
     def test_the_parent_of_a_partitioned_card(self, nvml: NvmlStandin, nvidia: StartNvidia) -> None:
-        """Case N09: memory and power are the board's, utilization there is none."""
+        """Memory and power are the board's, utilization there is none."""
         scenario = Scenario.healthy(1).card(0, gpu=None, mig=1, mig_pending=1, total=80 * GIB, used=36 * GIB)
         scenario.mig(0, 0, uuid="MIG-a0", total=9 * GIB, used=3 * MIB).mig(0, 2, uuid="MIG-a2")
         nvml.play(scenario)
@@ -601,7 +601,7 @@ class TestClockReductionReasons:
 class TestLostCards:
     @pytest.mark.parametrize("code", [15, 16, 28])
     def test_lost_before_the_start(self, nvml: NvmlStandin, nvidia: StartNvidia, code: int) -> None:
-        """Case N04 A: the middle one of three cards has no handle."""
+        """The middle one of three cards has no handle."""
         nvml.play(Scenario.healthy(3).call("nvmlDeviceGetHandleByIndex_v2", 1, code=code))
         sample = nvidia("--once").sample()
         assert sample.count == 3
@@ -679,7 +679,7 @@ class TestLostCards:
 
 
 class TestDriver:
-    """Cases N05 and N06: which part is missing is told apart, and the process ends so that a new one can try."""
+    """Which part is missing is told apart, and the process ends so that a new one can try."""
 
     @pytest.mark.parametrize(
         ("code", "state", "exit_code"),

@@ -1,4 +1,4 @@
-"""The forms in which allocators spell an accelerator (case N11)."""
+"""The forms in which allocators spell an accelerator."""
 
 import pytest
 
