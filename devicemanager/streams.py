@@ -5,7 +5,8 @@ import io
 import os
 import shutil
 import sys
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from devicemanager.errors import OutputError
 
@@ -40,9 +41,33 @@ def print_answer(text: str) -> None:
     Raises:
         OutputError: It cannot be written.
     """
-    try:
+    with _writing():
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
+
+
+class AnswerStream:
+    """Standard output for a library that prints by itself; it raises OutputError, as :func:`print_answer` does."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is standard output's own."""
+        return getattr(sys.stdout, name)
+
+    def write(self, text: str) -> int:
+        """Write text, and return its length."""
+        with _writing():
+            return sys.stdout.write(text)
+
+    def flush(self) -> None:
+        """Write what waits in the buffer."""
+        with _writing():
+            sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         _point_nowhere(1)  # or what is left in the buffer fails once more as the interpreter ends
         raise OutputError(

@@ -21,12 +21,12 @@ def columns(
 
     Args:
         header: Names of the columns.
-        rows: A cell for each.
+        rows: A cell for each; what a peer calls its devices may hold anything.
         width: What the table should fit in; None, or enough room, leaves it as it is.
         drop: Columns to leave out where it does not fit, the first one first.
         shorten: Columns of prose to cut where it still does not.
     """
-    table = [list(header), *(list(row) for row in rows)]
+    table = [list(header), *(list(map(printable, row)) for row in rows)]
     gap = _GAP
     if width is not None and _width(table, gap) > width:
         gap = _NARROW_GAP
@@ -39,6 +39,11 @@ def columns(
     return "\n".join(
         gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
     )
+
+
+def printable(text: str) -> str:
+    """The text with a mark for each character that could move the cursor of a terminal, or colour it."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def _widths(table: Sequence[Sequence[str]]) -> list[int]:

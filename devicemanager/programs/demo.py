@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Coroutine
-from typing import Final, TextIO
+from typing import Final, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -15,11 +15,12 @@ from devicemanager.demo.chain import API_GROUP, Chain, running_chain
 from devicemanager.demo.fixtures import INSTANCES, NAMESPACE
 from devicemanager.demo.live import Frame, View
 from devicemanager.demo.processes import DemoError
-from devicemanager.errors import leaves
+from devicemanager.errors import OutputError, leaves
 from devicemanager.programs.present import document
 from devicemanager.settings.demo import DemoSettings
 from devicemanager.settings.output import Output
 from devicemanager.settings.process import environment_of_children
+from devicemanager.streams import AnswerStream, print_answer
 from devicemanager.wire import instance_metrics
 
 _REFRESH_S: Final = 1.0
@@ -41,6 +42,8 @@ async def run(settings: DemoSettings) -> int:
         failed = True
         for error in leaves(group):
             notes.print(Text.assemble(("devicemanager demo: ", "bold red"), str(error)), soft_wrap=True)
+    except* OutputError as group:
+        raise next(leaves(group)) from None
     return _FAILED if failed else 0
 
 
@@ -53,7 +56,7 @@ async def _run_chain(settings: DemoSettings, notes: Console) -> None:
             if settings.once:
                 await _once(chain, settings.output)
             else:
-                await _serve(chain, _console(sys.stdout))
+                await _serve(chain, _console(cast("TextIO", AnswerStream())))
     finally:
         waiting.stop()
 
@@ -61,12 +64,11 @@ async def _run_chain(settings: DemoSettings, notes: Console) -> None:
 async def _once(chain: Chain, output: Output) -> None:
     """Print one merged sample of each Instance."""
     if output is Output.TABLE:
-        _console(sys.stdout).print(await _frame(chain))
+        _console(cast("TextIO", AnswerStream())).print(await _frame(chain))
         return
     usages = await chain.read_all()
     text = document(instance_metrics.list_document(usages, api_group=API_GROUP), output)
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    print_answer(text)
 
 
 async def _serve(chain: Chain, console: Console) -> None:

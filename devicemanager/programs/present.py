@@ -13,7 +13,7 @@ from collectors.registry import MANUFACTURERS
 from devicemanager.model.figures import SHOWN, DeviceFigure, Figure, Figures, FigureSpec, Scope
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import PeerSnapshot, SliceUsage, SnapshotCard
-from devicemanager.programs.columns import columns
+from devicemanager.programs.columns import columns, printable
 from devicemanager.rules import freshness
 from devicemanager.rules.duration import format_duration
 from devicemanager.rules.units import percent_used
@@ -60,7 +60,7 @@ def snapshot_text(
     where = f" on {snapshot.node_name}" if snapshot.node_name else ""
     detail = f": {snapshot.detail}" if snapshot.detail else ""
     lines = [
-        f"{', '.join(snapshot.cards) or name}{where}: {snapshot.state}{detail}",
+        f"{printable(', '.join(snapshot.cards)) or name}{where}: {snapshot.state}{detail}",
         *([] if once else [_when(snapshot, age_s)]),
     ]
     for manufacturer, cards in snapshot.cards.items():

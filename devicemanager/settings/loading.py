@@ -130,6 +130,8 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
         return _unreadable(path, f"cannot be read: {error.strerror or error}")
     except yaml.YAMLError as error:
         return _unreadable(path, f"is not YAML: {_yaml_problem(error)}")
+    except RecursionError:
+        return _unreadable(path, "is nested too deep")
     if not document:
         return found
     if not isinstance(document, dict):

@@ -244,6 +244,27 @@ def test_a_port_in_use_is_said_at_once(environment: Mapping[str, str]) -> None:
     assert list(Path(environment["TMPDIR"]).iterdir()) == []
 
 
+@pytest.mark.parametrize("flags", [["--once"], ["--once", "-o", "json"], []], ids=["table", "json", "serving"])
+def test_an_output_that_cannot_be_written_is_said_in_one_line(
+    environment: Mapping[str, str], flags: list[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, *flags],
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+    assert (done.returncode, done.stderr.splitlines()[-1:]) == (
+        1,
+        ["devicemanager: standard output cannot be written: No space left on device"],
+    )
+    assert "Traceback" not in done.stderr
+
+
 def test_another_programs_kubeconfig_is_left_alone(tmp_path: Path) -> None:
     theirs = tmp_path / "config"
     theirs.write_text("apiVersion: v1\nkind: Config\n")

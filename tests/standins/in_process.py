@@ -104,6 +104,7 @@ class CollectorInProcess:
 
     pid: Final = -1
     stderr_tail: Final = ""
+    stopped: Final = False
 
     def __init__(
         self, collector: Collector, selection: Selection, period_s: float, clock: FakeClock, observer: Observer

@@ -774,6 +774,7 @@ class TestBindingTraps:
         }.items():
             monkeypatch.setattr(pynvml, name, lambda *_, answer=answer: answer)
         memory_and_sensors = (
+            "Serial",
             "PciInfo",
             "MemoryInfo",
             "UtilizationRates",

@@ -11,3 +11,7 @@ def test_a_table_that_fits_is_left_alone() -> None:
 
 def test_what_is_shortened_stays_recognisable() -> None:
     assert columns(["A"], [["unhealthy (why)"]], 1, shorten=["A"]) == "A\nunhealthy…"
+
+
+def test_a_cell_can_neither_break_its_line_nor_move_the_cursor() -> None:
+    assert columns(["ID"], [["GPU-\n\x1b[31m"]]) == "ID\nGPU-��[31m"
