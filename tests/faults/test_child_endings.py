@@ -16,6 +16,7 @@ from devicemanager.model.accelerator import CollectorState
 from devicemanager.node import launcher
 from devicemanager.node.child import Child
 from devicemanager.node.launcher import STUCK_LIMIT
+from devicemanager.node.leftovers import Leftovers
 from tests.faults.conftest import Run, Supervise
 from tests.timing import DEADLINE_S, until
 
@@ -43,8 +44,12 @@ async def unkillable(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
         stuck.append(child)
         child._watch.stop_listening()
 
+    async def find_none(*_: object) -> None:
+        """What is left is killed once more, which such a process outlives too."""
+
     with monkeypatch.context() as patch:
         patch.setattr(Child, "kill", ignore)
+        patch.setattr(Leftovers, "end_all", find_none)
         patch.setattr(launcher, "_EXIT_WAIT_S", EXIT_WAIT_S)
         yield
     for child in stuck:
