@@ -132,8 +132,14 @@ def test_a_library_that_fails_as_a_whole() -> None:
         ("[card]\nload = { low = 96 }", "card.load.low must not be above high (95)"),
         ("[card]\nload = { high = 3 }", "card.load.high must not be below low (5)"),
         ("[card]\npower_watts = { idle = 300, full = 40 }", "card.power_watts.idle must not be above full (40)"),
-        ("[card]\ntemperature_celsius = { full = 20 }", "card.temperature_celsius.full must not be below idle (32)"),
-        ("[card]\nmemory_used_percent = { idle = 99 }", "card.memory_used_percent.idle must not be above full (90)"),
+        (
+            "[card]\ntemperature_celsius = { full = 20 }",
+            "celsius.full must not be below idle (32)",
+        ),
+        (
+            "[card]\nmemory_used_percent = { idle = 99 }",
+            "used_percent.idle must not be above full (90)",
+        ),
         (
             "[card]\npartitions = [{ load = { low = 9, high = 8 } }]",
             "card.partitions[0].load.low must not be above high (8)",
@@ -141,7 +147,10 @@ def test_a_library_that_fails_as_a_whole() -> None:
         ('[[cards]]\nid = "SIM-\\u001b[31m"', "cards[0].id must be text without control characters"),
         ('[card]\nname = "a\\nb"', "card.name must be text without control characters"),
         ('[fail]\ndetail = "a\\rb"', "fail.detail must be text without control characters"),
-        ('[card]\npartitions = [{ profile = "\\u0000" }]', "card.partitions[0].profile must be text without control"),
+        (
+            '[card]\npartitions = [{ profile = "\\u0000" }]',
+            "partitions[0].profile must be text without control",
+        ),
     ],
 )
 def test_a_mistake_is_named(text: str, expected: str) -> None:
