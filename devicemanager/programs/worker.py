@@ -94,7 +94,6 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
     Raises:
         SettingsError: What the person running us must change.
     """
-    identity = await server_identity(settings, None, clock, log)
     peers = worker_certificates.device_manager_identity(settings, clock, log)
     kubelets = worker_certificates.kubelet_identity(settings, clock, log)
     options = ReadOptions(
@@ -106,6 +105,8 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
     )
     async with AsyncExitStack() as stack:
         side = await stack.enter_async_context(connect(_credentials(settings), options, clock=clock))
+        # After the credentials: where there are none, no certificate is made for nothing.
+        identity = await server_identity(settings, None, clock, log)
         registered = await _registered(settings, side, _FIRST_LOOK_S)
         serving_ca = worker_certificates.serving_ca(settings, clock, log)
         clients = {"device-managers": peers, "kubelets": kubelets, "serving": serving_ca}

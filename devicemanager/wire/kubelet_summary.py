@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from devicemanager.errors import ExcessError
-from devicemanager.model.pod_stats import ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
+from devicemanager.model.pod_stats import UNREADABLE, ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
 from devicemanager.rules import kubelet
 from devicemanager.wire import bounds, timestamps
-from devicemanager.wire.json_values import UNREADABLE, integer, items, member, members, text
+from devicemanager.wire.json_values import integer, items, member, members, text
 from devicemanager.wire.kubelet_summary_document import (
     Container,
     Cpu,

@@ -19,13 +19,14 @@ from yarl import URL
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
+from devicemanager.rules.object_names import is_name
 from devicemanager.settings.kubelet import NODE_NAME
 from devicemanager.transport.client import HttpClient
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import nodes
 from devicemanager.worker.api_errors import fetch_error
-from devicemanager.worker.cluster import Cluster, is_name, object_path
+from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.credentials import Credentials
 from devicemanager.worker.deadlines import Countdown
 from devicemanager.worker.decoding import Decoding

@@ -3,9 +3,9 @@
 import pytest
 
 from devicemanager.errors import DocumentError, ExcessError
+from devicemanager.model.pod_stats import UNREADABLE
 from devicemanager.wire import json_values
 from devicemanager.wire.bounds import SUMMARY
-from devicemanager.wire.json_values import UNREADABLE
 
 
 @pytest.mark.parametrize(
