@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from devicemanager import __version__, logs, streams
-from devicemanager.errors import OutputError, SettingsError
+from devicemanager.errors import SettingsError
 from devicemanager.settings.flags import Settings, effective, with_flags
 from devicemanager.settings.output import LogSettings
 from devicemanager.settings.process import from_process
@@ -27,7 +27,6 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
-EXIT_READER_LEFT: Final = 128 + signal.SIGPIPE
 
 _EXTRAS: Final = {"kubernetes": "cli"}
 """Packages that are not in the extra of every command that may need them, and the extra they are in."""
@@ -107,19 +106,15 @@ COMMANDS: Final[Mapping[str, Command]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the ``devicemanager`` program. Returns the exit code."""
-    streams.open_missing()
-    streams.replace_what_cannot_be_encoded()
     given = list(sys.argv[1:] if arguments is None else arguments)
+    return streams.answering("devicemanager", lambda: _logging(given))
+
+
+def _logging(given: Sequence[str]) -> int:
     try:
         return _answer(given)
-    except OutputError as error:
-        if error.reader_left:
-            return EXIT_READER_LEFT
-        print(f"devicemanager: {error}", file=sys.stderr)
-        return EXIT_FAILED
     finally:
         logs.finish()
-        streams.finish()
 
 
 def _answer(given: Sequence[str]) -> int:

@@ -41,7 +41,7 @@ def names(value: object) -> object:
     """Values separated by commas, or a file's list; empty ones are dropped."""
     if isinstance(value, str):
         value = value.split(",")
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)) and not any(isinstance(item, (list, dict)) for item in value):
         return tuple(str(item).strip() for item in value if str(item).strip())
     return value
 
@@ -89,6 +89,8 @@ def url_problem(value: str) -> str | None:
     """For the address of an HTTPS server."""
     try:
         parts = urlsplit(value)
+        if "@" in parts.netloc:
+            return "must hold neither user nor password: a device manager knows its readers by their certificates"
         usable = parts.scheme == "https" and parts.hostname and " " not in parts.netloc and parts.port != 0
     except ValueError:
         usable = False
@@ -96,11 +98,15 @@ def url_problem(value: str) -> str | None:
 
 
 def _file_problem(path: Path | None) -> str | None:
-    return None if path is None or path.is_file() else "no such file"
+    if path is None or path.is_file():
+        return None
+    return "is a directory, and must be a file" if path.is_dir() else "no such file"
 
 
 def _directory_problem(path: Path | None) -> str | None:
-    return None if path is None or path.is_dir() else "no such directory"
+    if path is None or path.is_dir():
+        return None
+    return "is a file, and must be a directory" if path.is_file() else "no such directory"
 
 
 def _bytes(value: object) -> object:

@@ -18,7 +18,6 @@ from typing import Any, Final, Self
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import RawResponseMessage
-from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.streams import StreamReader
 from typing_extensions import override
 
@@ -28,6 +27,7 @@ from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
 from devicemanager.tls.material import chain_end
+from devicemanager.transport.failures import InterimAnswersError
 from devicemanager.transport.messages import Received, Request
 from devicemanager.transport.retries import Retries
 
@@ -165,7 +165,7 @@ class _Connection(ResponseHandler):
             super().feed_data(data, size)
         elif not self.is_eof():
             # The rest of what has come already is dropped, an answer in it included.
-            self.set_exception(BadHttpMessage(f"more than {INTERIM_LIMIT} interim answers"))
+            self.set_exception(InterimAnswersError(f"more than {INTERIM_LIMIT} interim answers"))
             if self.transport is not None:
                 self.transport.abort()
 

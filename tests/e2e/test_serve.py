@@ -472,5 +472,5 @@ def test_a_bus_that_hangs_keeps_it_neither_from_starting_nor_from_ending(serve: 
     seen = manager.until_state("failed")
     assert "the PCI bus: not read within 5 s" in seen["collector"]["detail"]
     assert manager.ask("/livez").status == manager.ask("/readyz").status == 200
-    assert b"[+]collector ok: failed" in manager.ask("/readyz?verbose").body
+    assert b"[+]collector ok (its state is failed)" in manager.ask("/readyz?verbose").body
     assert manager.stop() == 0

@@ -34,6 +34,16 @@ async def test_it_says_plainly_what_it_is(client: Client) -> None:
         assert "stand-in" in (await answer.json())["gitVersion"]
 
 
+@pytest.mark.parametrize("header", ["Impersonate-User", "impersonate-group", "Impersonate-Extra-scopes"])
+@pytest.mark.asyncio
+async def test_nobody_is_answered_with_his_own_rights_who_asks_with_anothers(client: Client, header: str) -> None:
+    async with client.get("/api/v1/nodes", **{header: "nobody"}) as answer:
+        status = await answer.json()
+
+    assert (answer.status, status["kind"], status["reason"]) == (403, "Status", "Forbidden")
+    assert status["message"] == "the stand-in cluster lets nobody act as another user: ask without --as"
+
+
 @pytest.mark.asyncio
 async def test_an_instance_comes_with_its_pod(client: Client) -> None:
     uids = client.cluster.add_instance(WEB)
