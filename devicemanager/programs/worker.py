@@ -23,7 +23,7 @@ from devicemanager.programs.memory import budget
 from devicemanager.programs.server_identity import server_identity
 from devicemanager.rules import retries
 from devicemanager.serving import descriptors
-from devicemanager.serving.budget import WORKER
+from devicemanager.serving.budget import WORKER, WORKER_DOCUMENTS
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.memory import collect_garbage_rarely
@@ -109,6 +109,7 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
         device_manager_server_name=settings.device_manager_server_name,
         kubelets=None if kubelets is None else worker_certificates.kubelet_access(settings, kubelets),
         ages=Ages(settings.kubelet_max_age, settings.snapshot_max_age),
+        documents=admitted.documents or WORKER_DOCUMENTS,
     )
     async with AsyncExitStack() as stack:
         side = await stack.enter_async_context(connect(_credentials(settings), options, clock=clock))

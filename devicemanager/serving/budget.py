@@ -77,11 +77,13 @@ class DocumentLimits:
     Attributes:
         arriving_bytes: Bodies that are being read or decoded, all together. One more may be beyond that, so that
             there is always one that comes to its end.
-        kept_bytes: The JSON of documents that are kept for later readers.
+        summaries_bytes: The JSON of kubelets' summaries that are kept for later readers.
+        snapshots_bytes: The JSON of device managers' snapshots that are kept.
     """
 
     arriving_bytes: int
-    kept_bytes: int
+    summaries_bytes: int
+    snapshots_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,12 @@ DEVICE_MANAGER: Final = Program(
     limits=Limits(verified=VerifiedLimits(connections=64, head_bytes=16 * KIB, headers=128, heads_cost=1 * MIB)),
 )
 
+WORKER_DOCUMENTS: Final = DocumentLimits(
+    arriving_bytes=16 * MIB,
+    summaries_bytes=28 * MIB,  # of 140 nodes with 110 pods each
+    snapshots_bytes=8 * MIB,  # of 1,000 nodes with 16 cards each
+)
+
 WORKER: Final = Program(
     designed_bytes=512 * MIB,
     at_rest_bytes=70 * MIB,  # measured
@@ -140,7 +148,7 @@ WORKER: Final = Program(
             heads_cost=16 * MIB,
         ),
     ),
-    documents=DocumentLimits(arriving_bytes=16 * MIB, kept_bytes=36 * MIB),
+    documents=WORKER_DOCUMENTS,
 )
 
 
@@ -178,7 +186,11 @@ def _limits(designed: Limits, share: float) -> Limits:
 
 
 def _documents(designed: DocumentLimits | None, share: float) -> DocumentLimits | None:
-    return designed and DocumentLimits(int(designed.arriving_bytes * share), int(designed.kept_bytes * share))
+    return designed and DocumentLimits(
+        arriving_bytes=int(designed.arriving_bytes * share),
+        summaries_bytes=int(designed.summaries_bytes * share),
+        snapshots_bytes=int(designed.snapshots_bytes * share),
+    )
 
 
 def head_cost(size: int, lines: int) -> int:
@@ -207,4 +219,5 @@ def documents_bytes(documents: DocumentLimits | None) -> int:
     """What documents of peers take at most."""
     if documents is None:
         return 0
-    return int(ONE_DOCUMENT_BYTES + ARRIVING_COST * documents.arriving_bytes + KEPT_COST * documents.kept_bytes)
+    kept = documents.summaries_bytes + documents.snapshots_bytes
+    return int(ONE_DOCUMENT_BYTES + ARRIVING_COST * documents.arriving_bytes + KEPT_COST * kept)

@@ -69,7 +69,7 @@ def test_more_memory_admits_more_and_less_admits_less(part: str, program: Progra
     assert program.limits.verified.connections < larger.limits.verified.connections
     if program.documents is not None and smaller.documents is not None and larger.documents is not None:
         assert smaller.documents.arriving_bytes < program.documents.arriving_bytes
-        assert program.documents.kept_bytes < larger.documents.kept_bytes
+        assert program.documents.summaries_bytes < larger.documents.summaries_bytes
 
 
 @pytest.mark.parametrize(("part", "program"), PROGRAMS)
@@ -120,11 +120,12 @@ def test_every_limit_that_costs_memory_counts(more: dict[str, int]) -> None:
     assert listener_bytes(replace(Limits(), **more)) > listener_bytes(Limits())  # type: ignore[arg-type]  # one field each
 
 
-def test_arriving_and_kept_documents_both_count() -> None:
-    both = documents_bytes(DocumentLimits(2 * MIB, 2 * MIB))
+@pytest.mark.parametrize("less", ["arriving_bytes", "summaries_bytes", "snapshots_bytes"])
+def test_arriving_and_kept_documents_all_count(less: str) -> None:
+    documents = DocumentLimits(2 * MIB, 2 * MIB, 2 * MIB)
+    fewer = replace(documents, **{less: 1 * MIB})
 
-    assert both > documents_bytes(DocumentLimits(1 * MIB, 2 * MIB))
-    assert both > documents_bytes(DocumentLimits(2 * MIB, 1 * MIB))
+    assert documents_bytes(documents) > documents_bytes(fewer)
 
 
 def test_a_head_of_many_short_lines_costs_more_than_its_bytes() -> None:
