@@ -71,7 +71,7 @@ def test_a_policy_that_is_turned_off_is_not_there(render: Render) -> None:
     )
 
 
-WHO_READS_IS_NOT_KNOWN = {
+WHO_READS_IS_NOT_KNOWN: Mapping[str, Mapping[str, Any]] = {
     "deviceManager.podMonitor.enabled": {"deviceManager": {"podMonitor": {"enabled": True}}},
     "deviceManager.allowAnonymous": {"deviceManager": {"allowAnonymous": True}},
     "worker.hostNetwork": HOST,
