@@ -1,7 +1,7 @@
 """The programs of the version before and of this one, side by side as an upgrade and a rollback run them.
 
-Certificates and arguments are those that helm renders and keeps; readers ask all the while. Programs are the slow part
-of that, so they run on what the first helm made, and the last one's is compared.
+Certificates and arguments are those that helm renders and keeps; readers ask all the while. Programs are the slow
+part of that, so they run on what the first helm made, and the last one's is compared.
 """
 
 import asyncio
