@@ -27,6 +27,7 @@ class Tick:
         partitions: Key -> reading of a partition.
         listed: Id of a card -> the partitions that it reports.
         unanswered_s: How long devices have been waited for without an answer.
+        timeouts: How many devices that were.
         renumbered: Whether indexes mean other cards than in the sample before.
         killed: Whether somebody else ended a process that was reading.
     """
@@ -37,6 +38,7 @@ class Tick:
     partitions: dict[DeviceKey, Reading] = field(default_factory=dict)
     listed: dict[str, tuple[Card, ...]] = field(default_factory=dict)
     unanswered_s: float = 0.0
+    timeouts: int = 0
     renumbered: bool = False
     killed: bool = False
 

@@ -130,8 +130,10 @@ def _bytes(value: object) -> object:
 def count_between(least: int, most: int, shown: Callable[[int], str] = str) -> AfterValidator:
     """Whole numbers from the least to the most, both included."""
 
-    def check(value: int) -> str | None:
-        return None if least <= value <= most else f"must be between {shown(least)} and {shown(most)}"
+    def check(value: int | None) -> str | None:
+        return (
+            None if value is None or least <= value <= most else f"must be between {shown(least)} and {shown(most)}"
+        )
 
     return AfterValidator(checked(check))
 

@@ -87,15 +87,23 @@ class DirectKubelets(KubeletSource):
         bearer: Gives the token to show.
         access: How to ask.
         clock: For the times of answers.
+        decoding: Shared with others that decode; None for an own.
     """
 
-    def __init__(self, cluster: Cluster, bearer: Bearer, access: KubeletAccess, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        bearer: Bearer,
+        access: KubeletAccess,
+        clock: Clock,
+        decoding: Decoding | None = None,
+    ) -> None:
         self._cluster = cluster
         self._bearer = bearer
         self._access = access
         self._clock = clock
         self._http = HttpClient(clock)
-        self._decoding = Decoding()
+        self._decoding = decoding or Decoding()
         self._nodes: SharedReads[str, _Located] = SharedReads(self._locate, clock, max_age_s=ADDRESS_MAX_AGE_S)
 
     async def __aenter__(self) -> Self:

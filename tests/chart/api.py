@@ -31,6 +31,7 @@ KINDS: Mapping[str, Mapping[str, tuple[str, bool]]] = {
     },
     "apiextensions.k8s.io/v1": {"CustomResourceDefinition": ("customresourcedefinitions", False)},
     "cert-manager.io/v1": {"Certificate": ("certificates", True), "Issuer": ("issuers", True)},
+    "monitoring.coreos.com/v1": {"PodMonitor": ("podmonitors", True)},
     "networking.k8s.io/v1": {"NetworkPolicy": ("networkpolicies", True)},
     "apps/v1": {"DaemonSet": ("daemonsets", True), "Deployment": ("deployments", True)},
     "policy/v1": {"PodDisruptionBudget": ("poddisruptionbudgets", True)},

@@ -20,6 +20,7 @@ FILES: Final[Mapping[str, Values]] = {
 PEM: Final = "-----BEGIN CERTIFICATE-----\ngiven\n-----END CERTIFICATE-----\n"
 _GIVEN: Final = {"deviceManager": "dm", "worker": "w", "workerClient": "c", "scraperClient": "s", "caBundle": PEM}
 _NETWORK: Final = [{"from": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}]
+_ADDRESSES: Final = [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
 
 CHOICES: Final[Mapping[str, Mapping[str, Values]]] = {
     "certificates": {
@@ -69,13 +70,19 @@ CHOICES: Final[Mapping[str, Mapping[str, Values]]] = {
         "open": {},
         "policies": {
             "worker": {"networkPolicy": {"enabled": True}},
-            "deviceManager": {"networkPolicy": {"enabled": True}},
+            "deviceManager": {"networkPolicy": {"scrapers": [{"podSelector": {}}]}},
         },
         "narrowed": {
             "worker": {"networkPolicy": {"enabled": True, "controlPlane": [{"ipBlock": {"cidr": "192.0.2.0/28"}}]}},
             "deviceManager": {"networkPolicy": {"enabled": True, "extraIngress": _NETWORK}},
         },
         "the-host's": {"worker": {"hostNetwork": True, "securePort": 10261}},
+        "no-policies": {"deviceManager": {"networkPolicy": {"enabled": False}}},
+        "outbound": {
+            "worker": {
+                "networkPolicy": {"egress": {"enabled": True, "apiServer": _ADDRESSES, "kubelets": _ADDRESSES}}
+            }
+        },
     },
     "scraped": {"no": {}, "yes": {"deviceManager": {"podMonitor": {"enabled": True}}}},
     "platform": {

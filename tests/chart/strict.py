@@ -43,7 +43,7 @@ def repeated(value: Any, place: str = "") -> Iterator[str]:
         for key, inside in value.items():
             yield from repeated(inside, f"{place}.{key}")
             if key in _NAMED_BY and isinstance(inside, list):
-                names = [each.get(_NAMED_BY[key]) for each in inside]
+                names = [each[_NAMED_BY[key]] for each in inside if _NAMED_BY[key] in each]
                 yield from (f"{place}.{key}: {name}" for name in sorted(set(names)) if names.count(name) > 1)
     elif isinstance(value, list):
         for number, inside in enumerate(value):

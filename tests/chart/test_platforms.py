@@ -215,7 +215,9 @@ RULE = {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}
 def test_a_policy_admits_the_control_plane_by_itself_and_as_narrow_as_it_is_told(
     values: Mapping[str, Any], ingress: Sequence[Mapping[str, Any]], render: Render
 ) -> None:
-    (policy,) = of(render(tls=CERT_MANAGER, worker={"networkPolicy": {"enabled": True, **values}}), "NetworkPolicy")
+    policy = the(
+        render(tls=CERT_MANAGER, worker={"networkPolicy": {"enabled": True, **values}}), "NetworkPolicy", "-worker"
+    )
     assert policy["spec"]["ingress"] == ingress
     fits(policy)
 

@@ -39,6 +39,12 @@ BY_THE_SCHEMA = [
     ("worker.extraEnv", [{"name": "A", "value": 1}], "value"),
     ("worker.kubelet.certificateAuthority", "PEM", "certificateAuthority"),
     ("worker.networkPolicy.controlPlane", [{"cidr": "192.0.2.0/28"}], "cidr"),
+    ("worker.networkPolicy.egress.apiServer", ["192.0.2.1"], "apiServer"),
+    ("worker.networkPolicy.egress.apiServerPorts", [], "apiServerPorts"),
+    ("worker.networkPolicy.egress.apiServerPorts", ["https"], "apiServerPorts"),
+    ("worker.networkPolicy.egress.kubeletPort", 0, "kubeletPort"),
+    ("worker.networkPolicy.egress.extra", [{"from": []}], "from"),
+    ("manufacturers.amd.resources", {"limits": {"memory": "lots"}}, "memory"),
     ("deviceManager.monitorPeriod", "15", "monitorPeriod"),
     ("deviceManager.allowAnonymous", "yes", "allowAnonymous"),
     ("deviceManager.updateStrategy", {"rollingUpdate": {"maxUnavailable": "ten"}}, "maxUnavailable"),
@@ -119,9 +125,25 @@ IN_A_SENTENCE = [
     (
         {
             "worker": {"hostNetwork": True, "securePort": 10261},
-            "deviceManager": {"networkPolicy": {"enabled": True}},
+            "deviceManager": {"networkPolicy": {"scrapers": [{"podSelector": {}}]}},
         },
-        "name them in deviceManager.networkPolicy.extraIngress",
+        "name the nodes in deviceManager.networkPolicy.extraIngress",
+    ),
+    (
+        {"worker": {"hostNetwork": True, "securePort": 10261, "networkPolicy": {"egress": {"enabled": True}}}},
+        "egress has no effect on pods of the host's network",
+    ),
+    ({"worker": {"networkPolicy": {"egress": {"enabled": True}}}}, "egress needs apiServer"),
+    (
+        {
+            "worker": {
+                "kubelet": {"mode": "direct"},
+                "networkPolicy": {
+                    "egress": {"enabled": True, "apiServer": [{"ipBlock": {"cidr": "192.0.2.1/32"}}]}
+                },
+            }
+        },
+        "egress needs kubelets in direct mode",
     ),
     ({"worker": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "worker.podLabels must not set"),
     ({"deviceManager": {"podLabels": {"gpustack.ai/manufacturer": "x"}}}, "deviceManager.podLabels must not set"),

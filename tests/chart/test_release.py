@@ -1,5 +1,8 @@
 """A release from its installation to its end, by each helm, against a stand-in that keeps what helm sends."""
 
+import base64
+import gzip
+import json
 import os
 import re
 import shutil
@@ -105,6 +108,33 @@ def test_the_definition_that_is_kept_is_taken_over_by_the_flag_that_the_notes_na
         helm(cluster, "install", "third", str(CHART), *flags, "--take-ownership")
         owner = cluster.objects[DEFINITION]["metadata"]["annotations"]["meta.helm.sh/release-name"]
     assert owner == "third"
+
+
+def recorded(cluster: HeldObjects) -> Sequence[str]:
+    """The manifest of each revision that helm keeps a record of."""
+    records = [held for path, held in cluster.objects.items() if "sh.helm.release" in path]
+    packed = [base64.b64decode(base64.b64decode(record["data"]["release"])) for record in records]
+    return [json.loads(gzip.decompress(each))["manifest"] for each in packed]
+
+
+def test_helms_record_of_each_revision_holds_the_keys_until_the_history_is_cut(helm: Callable[..., str]) -> None:
+    with serving() as cluster:
+        helm(cluster, "install", RELEASE, str(CHART), "--disable-openapi-validation")
+        key = next(held for path, held in cluster.objects.items() if path.endswith("-ca"))["data"]["issuer.key"]
+        upgrade = ("upgrade", RELEASE, str(CHART), "--reuse-values", "--disable-openapi-validation")
+        helm(cluster, *upgrade)
+        assert [key in manifest for manifest in recorded(cluster)] == [True, True]
+        for _ in range(2):
+            helm(cluster, *upgrade, "--set", "tls.mode=certManager", "--history-max", "1")
+        assert not any(key in manifest for manifest in recorded(cluster))
+
+
+def test_helms_records_hold_no_key_where_cert_manager_makes_them(helm: Callable[..., str]) -> None:
+    with serving() as cluster:
+        helm(cluster, "install", RELEASE, str(CHART), *CERT_MANAGER)
+        (manifest,) = recorded(cluster)
+    assert "kind: Certificate" in manifest
+    assert not re.search(r"PRIVATE KEY|^kind: Secret$|\.key:", manifest, re.M)
 
 
 def test_without_the_definition_another_release_needs_no_flag(helm: Callable[..., str]) -> None:

@@ -139,7 +139,7 @@ def test_a_signal_ends_it_with_0(serve: Serve, number: signal.Signals) -> None:
 
 
 def test_the_start_line_says_version_and_effective_settings(serve: Serve) -> None:
-    manager = serve(SIMULATED, "--monitor-period=2m", "--san=a.example,b.example")
+    manager = serve(SIMULATED, "--monitor-period=2m", "--san=a.example,b.example", "--memory-limit=100Mi")
 
     started = manager.event("program_started")
 
@@ -148,6 +148,7 @@ def test_the_start_line_says_version_and_effective_settings(serve: Serve) -> Non
     assert started["settings"]["san"] == "a.example,b.example"
     assert started["settings"]["shutdown-timeout"] == "5s"
     assert "client-ca-file" not in started["settings"]
+    assert started["settings"]["memory-limit"] == "100Mi (--memory-limit)"
 
 
 def test_a_signal_that_comes_while_the_interpreter_ends_does_not_change_the_exit_code(serve: Serve) -> None:

@@ -30,6 +30,22 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* (list resources resources): one; the later one's keys first, in requests and limits each. */ -}}
+{{- define "devicemanager.resources" -}}
+{{- $shared := index . 0 | default dict -}}
+{{- $own := index . 1 | default dict -}}
+{{- $result := merge (dict) $own $shared -}}
+{{- range $part := list "requests" "limits" -}}
+{{- $_ := set $result $part (include "devicemanager.overlay" (list (get $shared $part) (get $own $part)) | fromYaml) -}}
+{{- if not (get $result $part) -}}
+{{- $_ := unset $result $part -}}
+{{- end -}}
+{{- end -}}
+{{- if $result -}}
+{{- toYaml $result -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* (list list list …): one environment, each name once, with the value that came last. */ -}}
 {{- define "devicemanager.env" -}}
 {{- $named := dict -}}

@@ -19,7 +19,7 @@ deviceManager:
   logLevel: info
   serviceAccount: {create: true}
   podMonitor: {interval: 15s, scrapeTimeout: 10s}
-  networkPolicy: {}
+  networkPolicy: {enabled: true}
 manufacturers: {}
 worker:
   enabled: true
@@ -33,7 +33,7 @@ worker:
   apiService: {create: true, group: worker.gpustack.ai, groupPriorityMinimum: 100, versionPriority: 15}
   kubelet: {mode: proxy}
   deviceManagers: {}
-  networkPolicy: {}
+  networkPolicy: {egress: {apiServerPorts: [443, 6443], kubeletPort: 10250}}
 userRoles: {create: true}
 priorityClassQuota: {pods: 1G}
 instanceCrd: {}
