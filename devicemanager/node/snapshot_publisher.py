@@ -205,7 +205,7 @@ class SnapshotPublisher:
         self._readable_since_s = tick.started_monotonic_s
         self._published_s = self._clock.monotonic()
         duration_s = self._published_s - tick.started_monotonic_s
-        detail = detail or self._duration.detail(duration_s - tick.unanswered_s)
+        detail = detail or self._duration.detail(duration_s - tick.unanswered_s - tick.noticed_late_s)
         listing = assemble(
             tick.readings,
             self._quarantined(),

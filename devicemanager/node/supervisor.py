@@ -166,8 +166,11 @@ class Supervisor:
             case Begin(began_s, wall):
                 self._usage.begin_sample()
                 # The second process of a tick goes on with it: its figures are no older than those read before.
+                now_s = self._clock.monotonic()
                 self._tick = self._tick or Tick(
-                    began_s, earlier_beginning(wall, began_s, self._clock.now(), self._clock.monotonic())
+                    began_s,
+                    earlier_beginning(wall, began_s, self._clock.now(), now_s),
+                    noticed_late_s=max(0.0, now_s - began_s),
                 )
             case Read() if self._tick is not None:
                 self._publisher.read(self._tick, line)
