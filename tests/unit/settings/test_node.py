@@ -317,6 +317,8 @@ def test_a_file_that_cannot_be_read_is_the_only_problem_that_is_known() -> None:
     [
         ("--allow-anonymous=perhaps", "must be true or false"),
         ("--log-format=xml", "must be one of auto, json, console"),
+        ("--san=a/b", "must be DNS names and IP addresses"),
+        ("--san=node-1,n\u00f6de", "must be DNS names and IP addresses"),
         ("--secure-port=https", "must be between 1 and 65535, or 0 for any free port"),
     ],
 )
