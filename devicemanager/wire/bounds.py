@@ -57,11 +57,12 @@ def _counts(body: bytes | str, begin: int, end: int) -> tuple[int, int]:
     return body.count(b"{", begin, end), body.count(b"[", begin, end) + body.count(b",", begin, end)
 
 
-SNAPSHOT: Final = Bounds(objects=16_384, values=163_840)
-"""1,024 cards with every figure absent, and all slices that the existing operator may send, take two thirds."""
+SNAPSHOT: Final = Bounds(objects=16_384, values=114_688)
+"""Just enough for 1,024 cards with every figure absent, and all slices that the existing operator may send."""
 
-SUMMARY: Final = Bounds(objects=262_144, values=1_310_720)
-"""2,000 pods, four times what a large node runs, of four containers each, with every block that kubelets write."""
+SUMMARY: Final = Bounds(objects=262_144, values=917_504)
+"""Just enough for 2,000 pods, four times what a large node runs, of four containers each, with every block that
+kubelets write."""
 
 LENIENT_SUMMARY: Final = Bounds(objects=65_536, values=327_680)
 """A summary that only the slower way can read, which builds everything: a quarter."""

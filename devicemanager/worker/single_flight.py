@@ -177,6 +177,11 @@ class SingleFlightCache(Generic[K, V]):
         self.statistics.reused += 1
         return kept.outcome
 
+    def settled_or_under_way(self, key: K) -> bool:
+        """Whether :meth:`join` would begin no flight."""
+        kept = self._kept.get(key)
+        return key in self._flights or (kept is not None and self._clock.monotonic() < kept.until_s)
+
     def join(
         self, key: K, fetch: Callable[[], Awaitable[V]], *, deadline_s: float | None = None, keep: bool = True
     ) -> Pending[V]:

@@ -32,6 +32,8 @@ class Trouble(Enum):
     """200 with a web page, as a captive proxy sends."""
     HUGE = auto()
     """200 with ``size_bytes`` of JSON white space before the document."""
+    BODY = auto()
+    """200 with ``body``."""
     HALF = auto()
     """The first half of the body, then the connection closes."""
     DRIP = auto()
@@ -58,6 +60,7 @@ class Fault:
     size_bytes: int = 32 * 1024 * 1024
     behind: timedelta = timedelta(minutes=10)
     pod: tuple[str, str] = ("", "")
+    body: bytes = field(default=b"", repr=False)
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -115,6 +118,8 @@ async def deliver(request: web.Request, response: web.Response, faults: Sequence
                 return web.Response(text="<!doctype html><title>Sign in</title>", content_type="text/html")
             case Trouble.HUGE:
                 return await _huge(request, response, fault.size_bytes)
+            case Trouble.BODY:
+                return web.Response(body=fault.body, content_type="application/json")
             case Trouble.HALF:
                 return await _half(request, response)
             case Trouble.DRIP:
