@@ -80,6 +80,8 @@ class FetchError(DeviceManagerError):
 
     Attributes:
         state: What ``sources`` will say of that peer.
+        message: In our own words alone: callers see it, who must not learn what a peer says of others.
+        detail: What the peer said, for the log and for who asked the peer itself: ``str`` has both.
         status: The HTTP status, where there was an answer.
         reason: The machine-readable reason of a Kubernetes Status, where the answer was one (``NotFound``).
         object_name: The object that the Status names in its details, where it names one.
@@ -93,15 +95,17 @@ class FetchError(DeviceManagerError):
         state: "SourceState",
         message: str,
         *,
+        detail: str | None = None,
         status: int | None = None,
         reason: str | None = None,
         object_name: str | None = None,
         retry_after_s: int | None = None,
         lasting: bool = False,
     ) -> None:
-        super().__init__(message)
+        super().__init__(f"{message}: {detail}" if detail else message)
         self.state = state
         self.message = message
+        self.detail = detail
         self.status = status
         self.reason = reason
         self.object_name = object_name
@@ -113,6 +117,7 @@ class FetchError(DeviceManagerError):
         return type(self)(
             self.state,
             self.message,
+            detail=self.detail,
             status=self.status,
             reason=self.reason,
             object_name=self.object_name,

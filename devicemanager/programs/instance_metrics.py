@@ -24,7 +24,7 @@ async def run(settings: InstanceMetricsSettings) -> int:
     try:
         fetched = await fetch_usage(settings, clock)
     except FetchError as error:
-        return _complain(f"{error.state}: {error.message}")
+        return _complain(f"{error.state}: {error}")
     if fetched.directly is not None:
         _note(f"no worker answers for {settings.api_group} ({fetched.directly}); read with your own rights instead")
     if not isinstance(fetched.outcome, Answer):

@@ -155,19 +155,38 @@ def _group(manufacturer: str, pod_uid: str, allocation: Allocation, outcome: Sna
     snapshot, age = outcome.snapshot, _whole_seconds(outcome.age_s)
     if snapshot.timestamp is None:
         state = _unless_ok(snapshot.state, SourceState.NOT_YET)
-        report = SourceReport(name, state, age, snapshot.detail or "no sample has been taken yet")
+        report = SourceReport(name, state, age, said_of(snapshot.state) or said_of(CollectorState.STARTING))
         return _Group(report, cards_of(_REASONS.get(state, Reason.NOT_REPORTED)))
     if is_stale(None if outcome.age_s is None else outcome.age_s - outcome.waited_s, snapshot.period_s):
         state = _unless_ok(snapshot.state, SourceState.STALE)
         old = f"the last sample is older than {STALE_AFTER_PERIODS} x {effective_period_s(snapshot.period_s)} s"
-        report = SourceReport(name, state, age, f"{snapshot.detail}; {old}" if snapshot.detail else old)
+        report = SourceReport(name, state, age, "; ".join(filter(None, (said_of(snapshot.state), old))))
         return _Group(report, cards_of(Reason.STALE))
     return _Group(
-        SourceReport(name, snapshot.state, age, snapshot.detail),
+        SourceReport(name, snapshot.state, age, said_of(snapshot.state)),
         cards_of(snapshot),
         # A clock that was never set dates no sample; the age does not come from it.
         snapshot.timestamp if snapshot.timestamp >= EARLIEST else None,
     )
+
+
+def said_of(state: CollectorState) -> str | None:
+    """What callers are told of a collector's state. Its own words may name cards of others, and are for the log."""
+    return _SAID.get(state)
+
+
+_SAID: Final[Mapping[CollectorState, str]] = {
+    CollectorState.STARTING: "no sample has been taken yet",
+    CollectorState.NO_DEVICES: "the node has no device of this manufacturer",
+    CollectorState.LIBRARY_MISSING: "the manufacturer's library was not found",
+    CollectorState.DRIVER_NOT_LOADED: "the driver is not loaded",
+    CollectorState.VERSION_MISMATCH: "driver and library are of different versions",
+    CollectorState.NO_PERMISSION: "the device manager may not open the devices",
+    CollectorState.UNRESPONSIVE: "the library or the driver does not answer",
+    CollectorState.CRASHED: "the collector crashed",
+    CollectorState.RELEASED: "the devices were given back on purpose",
+    CollectorState.FAILED: "the collector failed",
+}
 
 
 def _unless_ok(state: CollectorState, instead: SourceState) -> SourceState | CollectorState:

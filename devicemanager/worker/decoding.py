@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from devicemanager.errors import DocumentError, ExcessError, FetchError
-from devicemanager.model.usage import SourceState
+from devicemanager.errors import DocumentError
+from devicemanager.transport.failures import unreadable
 from devicemanager.worker.slices import Slices
 
 LONG_BODY_BYTES: Final = 64 * 1024
@@ -57,4 +57,4 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except DocumentError as error:
-        raise FetchError(SourceState.INVALID, str(error), lasting=isinstance(error, ExcessError)) from error
+        raise unreadable(error) from error

@@ -13,6 +13,7 @@ from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.serving.log_rate import RateLimitedLog
+from devicemanager.transport.failures import unreadable
 from devicemanager.wire import kubernetes
 from devicemanager.worker.cluster import Cluster
 from devicemanager.worker.slices import Slices
@@ -106,7 +107,7 @@ class Lister:
         except TimeoutError as error:
             raise FetchError(SourceState.TIMEOUT, f"no complete list within {deadline_s:.3g} s") from error
         except DocumentError as error:
-            raise FetchError(SourceState.INVALID, str(error)) from error
+            raise unreadable(error) from error
 
 
 def _cut(items: int, following: str, pages: set[str]) -> str | None:

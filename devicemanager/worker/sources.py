@@ -15,7 +15,15 @@ from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import PeerSnapshot, SourceFailure, SourceState, WorkloadUsage
 from devicemanager.rules import freshness
-from devicemanager.rules.merge import KUBELET, METRICS_SERVER, PodOutcome, SnapshotOutcome, device_manager, merge
+from devicemanager.rules.merge import (
+    KUBELET,
+    METRICS_SERVER,
+    PodOutcome,
+    SnapshotOutcome,
+    device_manager,
+    merge,
+    said_of,
+)
 from devicemanager.transport.failures import attempt
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.device_manager_pods import Place
@@ -131,7 +139,7 @@ class Sources:
     def _fault_of(self, read: SnapshotRead) -> SourceFailure | None:
         found: PeerSnapshot = read.snapshot
         if found.state is not CollectorState.OK:
-            return SourceFailure(found.state, found.detail)
+            return SourceFailure(found.state, said_of(found.state), found.detail)
         if freshness.is_stale(read.reading(self._clock).age_s, found.period_s):
             return SourceFailure(SourceState.STALE, "its snapshot is too old to be shown")
         return None
@@ -184,4 +192,4 @@ def of_pod(read: NodeRead | MetricsRead | FetchError, located: Located, clock: C
 
 def failure(error: FetchError) -> SourceFailure:
     """The failure that an answer reports."""
-    return SourceFailure(error.state, error.message)
+    return SourceFailure(error.state, error.message, error.detail)

@@ -38,6 +38,8 @@ class Trouble(Enum):
     """One byte every ``delay_s``."""
     GZIP_BOMB = auto()
     """A few KiB that unpack to ``size_bytes``."""
+    RAW = auto()
+    """``raw``, whatever it is, and then the connection closes."""
     RESET = auto()
     """The connection closes without an answer."""
     STALE = auto()
@@ -58,6 +60,7 @@ class Fault:
     size_bytes: int = 32 * 1024 * 1024
     behind: timedelta = timedelta(minutes=10)
     pod: tuple[str, str] = ("", "")
+    raw: bytes = b""
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -122,6 +125,8 @@ async def deliver(request: web.Request, response: web.Response, faults: Sequence
             case Trouble.GZIP_BOMB:
                 headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
                 return web.Response(body=_bomb(fault.size_bytes), headers=headers)
+            case Trouble.RAW:
+                return answer_raw(request, fault.raw)
             case Trouble.RESET:
                 if request.transport is not None:
                     request.transport.abort()
@@ -129,6 +134,14 @@ async def deliver(request: web.Request, response: web.Response, faults: Sequence
             case _:
                 continue
     return response
+
+
+def answer_raw(request: web.Request, raw: bytes) -> web.Response:
+    """Send these bytes and close; the response is for aiohttp, which has nobody left to send it to."""
+    if request.transport is not None:
+        request.transport.write(raw)
+        request.transport.close()
+    return web.Response()
 
 
 def _bytes(response: web.Response) -> bytes:

@@ -204,7 +204,7 @@ def test_a_stale_snapshot_keeps_the_collectors_own_state() -> None:
     peer = snapshot(state=CollectorState.UNRESPONSIVE, detail="no answer for 60 s")
     report = read(NVIDIA, nvidia=SnapshotReading(peer, 95.0)).sources[1]
     assert (report.state, report.age_s) == (CollectorState.UNRESPONSIVE, 95)
-    assert report.message == "no answer for 60 s; the last sample is older than 3 x 15 s"
+    assert report.message == "the library or the driver does not answer; the last sample is older than 3 x 15 s"
 
 
 def test_a_fresh_snapshot_of_a_failing_collector_is_used_and_says_so() -> None:
