@@ -24,6 +24,11 @@ def excerpt(text: str, limit: int = FOREIGN_TEXT_LIMIT) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def printable(text: str) -> str:
+    """Foreign text with a mark for each character that could move the cursor of a terminal, or colour it."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
 def leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
     """The errors in a group and in the groups within it."""
     for error in group.exceptions:

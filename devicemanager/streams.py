@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from devicemanager.errors import OutputError
+from devicemanager.errors import OutputError, printable
 
 _STREAMS: Final = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
 
@@ -36,13 +36,13 @@ def replace_what_cannot_be_encoded() -> None:
 
 
 def print_answer(text: str) -> None:
-    """Write an answer to standard output, all of it, with a line break.
+    """Write an answer to standard output, all of it, with a line break; names in it may hold anything.
 
     Raises:
         OutputError: It cannot be written.
     """
     with _writing():
-        sys.stdout.write(text + "\n")
+        sys.stdout.write("\n".join(map(printable, text.split("\n"))) + "\n")
         sys.stdout.flush()
 
 

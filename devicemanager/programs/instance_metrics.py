@@ -5,7 +5,7 @@ from typing import Final
 
 from devicemanager import streams
 from devicemanager.clock import SystemClock
-from devicemanager.errors import FetchError
+from devicemanager.errors import FetchError, printable
 from devicemanager.programs import present
 from devicemanager.programs.present_usage import usage_text
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
@@ -39,7 +39,7 @@ async def run(settings: InstanceMetricsSettings) -> int:
 
 
 def _note(text: str) -> None:
-    sys.stderr.write(f"devicemanager instance-metrics: {text}\n")
+    sys.stderr.write(f"devicemanager instance-metrics: {printable(text)}\n")
 
 
 def _complain(text: str) -> int:

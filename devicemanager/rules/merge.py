@@ -25,6 +25,7 @@ from devicemanager.model.usage import (
     UsageSample,
 )
 from devicemanager.rules import cards
+from devicemanager.rules.claims import UNKNOWN, Holders, confirmed
 from devicemanager.rules.freshness import EARLIEST, STALE_AFTER_PERIODS, effective_period_s, is_stale
 from devicemanager.rules.units import mib
 
@@ -71,6 +72,7 @@ def merge(
     requests: Resources | None = None,
     limits: Resources | None = None,
     declared_limits: Resources | None = None,
+    holders: Holders = UNKNOWN,
 ) -> UsageSample:
     """One pod's sample.
 
@@ -85,11 +87,14 @@ def merge(
         requests: The pod's.
         limits: What limits the pod as a whole.
         declared_limits: The sums over its containers.
+        holders: Who holds which device, as far as that is known from elsewhere than the annotation.
 
     Returns:
         The sample. The order of nothing that goes in matters, and a failing source changes no other's figure. Every
-        card of the allocation is listed; where its device manager failed, with the reason for each figure.
+        card of the allocation is listed, but those known to be another pod's; where its device manager failed, with
+        the reason for each figure.
     """
+    allocation = confirmed(allocation, pod_uid, holders)
     usage = _usage(kubelet, metrics_server)
     groups = [
         _group(manufacturer, pod_uid, allocation, device_managers.get(manufacturer, _NOT_ASKED))

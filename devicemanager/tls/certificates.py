@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from devicemanager.tls.private_files import write_whole
+
 LEAF_DAYS: Final = 365
 AUTHORITY_DAYS: Final = 3650
 SELF_SIGNED_DAYS: Final = 3650
@@ -43,10 +45,8 @@ class PemPair:
     def write(self, directory: Path, name: str = "tls") -> None:
         """Write ``<name>.crt`` and ``<name>.key``, the key readable by its owner only."""
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"{name}.crt").write_bytes(self.certificate)
-        key = directory / f"{name}.key"
-        key.touch(mode=0o600)
-        key.write_bytes(self.key)
+        write_whole(directory / f"{name}.crt", self.certificate, mode=0o644)
+        write_whole(directory / f"{name}.key", self.key)
 
 
 class Authority:

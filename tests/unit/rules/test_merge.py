@@ -200,6 +200,22 @@ def test_without_a_snapshot_a_partition_and_a_share_are_listed_as_they_were_give
     assert {entry.memory_granted_mib for entry in sample.accelerators} == {Reason.TIMEOUT}
 
 
+def test_a_card_that_is_known_to_be_another_pods_is_not_shown_and_its_device_manager_not_asked() -> None:
+    sample = merge(
+        now=NOW,
+        pod_uid="uid-1",
+        allocation=Allocation((NVIDIA,)),
+        kubelet=KUBELET,
+        device_managers={"nvidia": SnapshotReading(snapshot(), 1.0)},
+        holders={("nvidia", "GPU-1"): {"uid-2"}},
+    )
+    assert sample.accelerators == ()
+    assert [(report.name, report.state) for report in sample.sources] == [
+        ("kubelet", SourceState.OK),
+        ("allocation", SourceState.INVALID),
+    ]
+
+
 def test_a_stale_snapshot_keeps_the_collectors_own_state() -> None:
     peer = snapshot(state=CollectorState.UNRESPONSIVE, detail="no answer for 60 s")
     report = read(NVIDIA, nvidia=SnapshotReading(peer, 95.0)).sources[1]
