@@ -1,7 +1,7 @@
 """What a pod's annotation may claim, where it is known from elsewhere who holds a device.
 
-The annotation is written by whoever may write pods. The kubelet knows which devices it gave to which pod: where that
-is known of a device, only what both say counts.
+The annotation is written by whoever may write pods. The kubelet knows which devices it gave to which pod; where that
+of a device is known, only what both say counts.
 """
 
 from collections.abc import Collection, Mapping

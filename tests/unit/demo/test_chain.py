@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from devicemanager.demo import chain
+from devicemanager.demo.processes import DemoError
 from devicemanager.settings.demo import KUBECONFIG_HEADER
 
 
@@ -38,7 +39,7 @@ def test_what_appeared_there_while_the_demo_started_is_not_replaced(tmp_path: Pa
     before = path.read_text()
 
     chain._remove(path)
-    with pytest.raises(chain.DemoError, match="cannot be written"), chain._published(path, CLUSTER):
+    with pytest.raises(DemoError, match="cannot be written"), chain._published(path, CLUSTER):
         pytest.fail("it was published")
 
     assert path.read_text() == victim.read_text() if path.is_symlink() else path.read_text() == before
@@ -60,7 +61,7 @@ def test_an_earlier_demos_kubeconfig_is_removed(tmp_path: Path) -> None:
 
 def test_the_tokens_are_others_each_time() -> None:
     """Anyone on the machine reaches the stand-in's port on loopback."""
-    program = "from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, WORKER_TOKEN; print(ADMIN_TOKEN, WORKER_TOKEN)"
+    program = "from devicemanager.demo.cluster import stand_in as s; print(s.ADMIN_TOKEN, s.WORKER_TOKEN)"
     runs = [
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True) for _ in "ab"
     ]
