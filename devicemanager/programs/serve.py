@@ -8,6 +8,7 @@ from devicemanager import logs
 from devicemanager.clock import SystemClock
 from devicemanager.node import server
 from devicemanager.node.exposition import Exposition
+from devicemanager.node.own_process import keep_memory_private
 from devicemanager.programs import hardware
 from devicemanager.programs.server_identity import server_identity
 from devicemanager.serving import descriptors, probes
@@ -34,6 +35,7 @@ log = structlog.get_logger()
 
 async def serve(settings: ServeSettings) -> int:
     """Serve until a signal. Returns the exit code."""
+    keep_memory_private()
     clock = SystemClock()
     identity = await server_identity(settings, settings.client_ca_file, clock, log)
     store, supervisor = hardware.supervised(settings, settings.monitor_period)

@@ -1,6 +1,6 @@
 """What a pod's annotation may claim, where it is known from elsewhere who holds a device.
 
-The annotation is written by whoever may write pods. The kubelet knows which devices it gave to which pod; where that
+Whoever may write pods writes the annotation. The kubelet knows which devices it gave to which pod, and where that
 of a device is known, only what both say counts.
 """
 
