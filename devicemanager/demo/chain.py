@@ -13,7 +13,6 @@ from typing import Final
 
 import aiohttp
 
-from devicemanager.demo.cluster.kubeconfig import write_whole
 from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, WORKER_TOKEN, StandInCluster
 from devicemanager.demo.fixtures import (
@@ -32,8 +31,9 @@ from devicemanager.demo.processes import DemoError, Program
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import SourceState, WorkloadUsage
-from devicemanager.settings.demo import KUBECONFIG_HEADER
+from devicemanager.settings.demo import KUBECONFIG_HEADER, is_ours
 from devicemanager.tls.certificates import Authority
+from devicemanager.tls.private_files import write_whole
 from devicemanager.wire import instance_metrics
 
 API_GROUP: Final = instance_metrics.DEFAULT_API_GROUP
@@ -142,7 +142,7 @@ async def running_chain(
 
 def _remove_leftovers(kubeconfig: Path | None) -> None:
     if kubeconfig is not None:
-        kubeconfig.unlink(missing_ok=True)  # an earlier demo's: scripts wait for ours to appear
+        _remove(kubeconfig)  # an earlier demo's: scripts wait for ours to appear
     remove_leftovers()
 
 
@@ -154,12 +154,18 @@ def _published(path: Path, cluster: StandInCluster) -> Iterator[None]:
         DemoError: It cannot be written.
     """
     try:
-        write_whole(path, KUBECONFIG_HEADER + cluster.kubeconfig(namespace=NAMESPACE))
+        write_whole(path, (KUBECONFIG_HEADER + cluster.kubeconfig(namespace=NAMESPACE)).encode(), replace=False)
     except OSError as error:
         raise DemoError(f"the kubeconfig cannot be written to {path}: {error.strerror}") from error
     try:
         yield
     finally:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a kubeconfig that a demo wrote; what somebody else has put there meanwhile stays."""
+    if not path.is_symlink() and is_ours(path):
         path.unlink(missing_ok=True)
 
 

@@ -66,7 +66,12 @@ class Exited:
 
     @property
     def detail(self) -> str:
-        """One line for a person."""
+        """One line for a person, with the process's own last words."""
+        return f"{self.how}: {self.stderr_tail}" if self.stderr_tail else self.how
+
+    @property
+    def how(self) -> str:
+        """How it ended, in our own words."""
         if self.code is None:
             how = "closed its pipe and lives on"
         elif self.code < 0:
@@ -75,7 +80,7 @@ class Exited:
                 how += ", which somebody else sent: the kernel does when memory runs out"
         else:
             how = f"ended with exit code {self.code}"
-        return f"{how}: {self.stderr_tail}" if self.stderr_tail else how
+        return how
 
 
 Event: TypeAlias = Line | TimedOut | ProtocolError | Exited

@@ -147,7 +147,8 @@ class SnapshotPublisher:
         if unfinished is not None:
             overdue = failure.state is CollectorState.UNRESPONSIVE
             reason = Reason.TIMEOUT if overdue else Reason.TRANSIENT_DRIVER_ERROR
-            fault = f"the collector failed before it came to this card: {failure.detail}"
+            # Not with its detail, which may be about other cards: the user of this one is shown the fault.
+            fault = f"the collector failed before it came to this card: {failure.state}"
             self._publish(unfinished, failure.state, failure.detail, None, addresses, Unreached(reason, fault))
             return
         if self._failures > 1:

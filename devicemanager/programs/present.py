@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from collectors.pci import PciDevice
 from collectors.registry import MANUFACTURERS
+from devicemanager.errors import printable
 from devicemanager.model.figures import SHOWN, DeviceFigure, Figure, Figures, FigureSpec, Scope
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import PeerSnapshot, SliceUsage, SnapshotCard
-from devicemanager.programs.columns import columns, printable
+from devicemanager.programs.columns import columns
 from devicemanager.rules import freshness
 from devicemanager.rules.duration import format_duration
 from devicemanager.rules.units import percent_used

@@ -213,7 +213,7 @@ def _decoder(encoding: str) -> "zlib._Decompress | None":
         case "gzip" | "x-gzip":
             return zlib.decompressobj(wbits=31)
         case other:
-            raise FetchError(SourceState.INVALID, f"unknown content encoding {excerpt(other, 32)!r}")
+            raise FetchError(SourceState.INVALID, "unknown content encoding", detail=repr(excerpt(other, 32)))
 
 
 def _too_long(limit_bytes: int) -> FetchError:

@@ -226,7 +226,9 @@ def summary_urls(node: nodes.Node, address_types: Sequence[nodes.AddressType]) -
         raise FetchError(SourceState.UNREACHABLE, f"the node has no address of type {' or '.join(address_types)}")
     hosts = list(dict.fromkeys(host for address in listed if (host := _host(address)) is not None))
     if not hosts:
-        raise FetchError(SourceState.INVALID, f"the node has the address {excerpt(listed[0], 64)!r}")
+        raise FetchError(
+            SourceState.INVALID, "the node has no address that can be used", detail=repr(excerpt(listed[0], 64))
+        )
     port = DEFAULT_PORT if node.kubelet_port is None else node.kubelet_port
     return [URL.build(scheme="https", host=host, port=port, path=_SUMMARY) for host in hosts[:ADDRESSES_AT_MOST]]
 

@@ -81,16 +81,16 @@ async def fetch_usage(settings: InstanceMetricsSettings, clock: Clock | None = N
             return Fetched(await _from_worker(cluster, settings, namespace, left_s()))
     except FetchError as error:
         if error.status == _GATEWAY_TIMEOUT:
-            return Fetched(DeadlineExceeded(error.message))
+            return Fetched(DeadlineExceeded(str(error)))
         if error.says_missing(settings.name):
             # Somebody serves the group, and knows no such Instance; as Kubernetes says it, without the namespace.
-            return Fetched(NotFound(f'{error.message} in namespace "{namespace}"'))
+            return Fetched(NotFound(f'{error} in namespace "{namespace}"'))
         if error.status == _UNAVAILABLE and error.reason:
             # A Status: a backend's own words. An API server without one that answers sends plain text.
-            return Fetched(Unavailable(error.message))
+            return Fetched(Unavailable(str(error)))
         if error.status not in _NO_WORKER:
             raise
-        reason = error.message
+        reason = str(error)
     except DocumentError as error:
         reason = str(error)
     options = ReadOptions(

@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.transport.failures import unreadable
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -274,7 +275,7 @@ class SingleFlightCache(Generic[K, V]):
         except FetchError as error:
             return error
         except DocumentError as error:
-            return FetchError(SourceState.INVALID, str(error))
+            return unreadable(error)
         except Exception:  # noqa: BLE001 - the boundary of one question: our fault in one must not end all
             _log.exception("shared_read_failed", key=str(key))
             return FetchError(SourceState.INVALID, "the read failed for a reason of our own; see the log")

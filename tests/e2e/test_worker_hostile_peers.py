@@ -138,7 +138,7 @@ async def test_a_snapshot_that_holds_too_much_is_invalid_and_costs_nothing_else(
 
     state, message = said(attacked, "device-manager/nvidia")
     assert state == "invalid"
-    assert message.startswith("snapshot: ")
+    assert message.startswith("its answer ")
     assert said(attacked, "kubelet")[0] == "ok"
     assert "cpuUsageNanoCores" in attacked
     (card,) = attacked["accelerators"]

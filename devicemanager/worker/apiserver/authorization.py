@@ -76,7 +76,7 @@ class Authorizer:
         except OverloadedError:
             raise
         except DeviceManagerError as error:
-            raise ReviewFailedError(f"the API server could not be asked who may do this: {error}") from error
+            raise ReviewFailedError(str(error)) from error
 
     async def probe(self) -> None:
         """Make a review whose answer does not matter, to learn whether reviews work.

@@ -36,6 +36,7 @@ _READ_METHODS: Final = frozenset({"GET", "HEAD"})
 _ALLOWED: Final = "GET, HEAD"
 _NONE_ALLOWED: Final = ""
 _OVERLOADED: Final = "too many callers are being checked; try again in a moment"
+_UNDECIDED: Final = "the API server could not be asked who may do this"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class ApiServer:
             decision = await self._components.authorizer.decide(user, attributes, peer=peer)
         except ReviewFailedError as error:
             self._rated.write(logging.WARNING, "access_review_failed", cause=str(error))
-            raise status.internal_error(str(error)) from error
+            raise status.internal_error(_UNDECIDED) from error
         except OverloadedError as error:
             raise status.too_many_requests(_OVERLOADED) from error
         if not decision.allowed:
