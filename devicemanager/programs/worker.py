@@ -26,7 +26,7 @@ from devicemanager.serving import descriptors
 from devicemanager.serving.budget import WORKER, WORKER_DOCUMENTS
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
-from devicemanager.serving.memory import collect_garbage_rarely
+from devicemanager.serving.memory import collect_garbage_rarely, collect_when_idle
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
 from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.process import api_server_environment
@@ -144,7 +144,11 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             verified=lambda certificate: is_front_proxy(certificate, front_proxy.trust, clock.now()),
             log=log,
         )
-        followers: dict[str, Part] = {"front proxy": front_proxy.follow, "certificates": identity.follow}
+        followers: dict[str, Part] = {
+            "front proxy": front_proxy.follow,
+            "certificates": identity.follow,
+            "garbage": lambda: collect_when_idle(lambda: limiter.in_flight == 0),
+        }
         if peers is not None:
             followers["device managers' certificates"] = peers.follow
         if kubelets is not None:

@@ -30,6 +30,7 @@ from devicemanager.tls.material import chain_end
 from devicemanager.transport import body_memory
 from devicemanager.transport.failures import InterimAnswersError
 from devicemanager.transport.messages import Received, Request
+from devicemanager.transport.pace import Pace
 from devicemanager.transport.retries import Retries
 
 CONNECTIONS: Final = 1024
@@ -66,7 +67,11 @@ class HttpClient:
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
+        pace = Pace()
+        paced = aiohttp.TraceConfig()
+        paced.on_connection_create_start.append(lambda *_: pace.turn())
         self._session = aiohttp.ClientSession(
+            trace_configs=[paced],
             connector=ProtocolConnector(partial(_Connection, self._clock), limit=self._connections),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             cookie_jar=aiohttp.DummyCookieJar(),

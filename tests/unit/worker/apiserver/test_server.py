@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.http_writer import StreamWriter
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -940,3 +941,23 @@ async def test_readers_of_one_instance_share_one_read(server: Server) -> None:
     assert {task.result().body for task in readers} == {readers[0].result().body}
     assert json.loads(readers[0].result().body)["metadata"]["name"] == "web"
     assert server.reader.reads == [("team-a", "web")]
+
+
+async def test_a_long_list_is_sent_whole_and_in_pieces(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To encrypt 20 MiB at once would hold up everything else."""
+    server.reader.add(*(usage(f"web-{number}") for number in range(1500)))
+    pieces: list[int] = []
+    write = StreamWriter.write
+
+    async def counted(self: StreamWriter, chunk: bytes, *args: Any, **kwargs: Any) -> None:
+        pieces.append(len(chunk))
+        await write(self, chunk, *args, **kwargs)
+
+    monkeypatch.setattr(StreamWriter, "write", counted)
+    answer = await server.proxied(metrics(server))
+
+    assert (answer.status, answer["Content-Type"]) == (200, "application/json")
+    assert int(answer["Content-Length"]) == sum(pieces)
+    assert len(answer.json["items"]) == 1500
+    assert max(pieces) <= 256 * 1024
+    assert len(pieces) > 1
