@@ -2,13 +2,14 @@
 
 import argparse
 
+from devicemanager.argument_parser import ArgumentParser
 from devicemanager.model.accelerator import DeviceKey
 from devicemanager.rules.duration import parse_duration
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> ArgumentParser:
     """All flags, with what they mean."""
-    arguments = argparse.ArgumentParser(
+    arguments = ArgumentParser(
         prog="python -m collectors",
         description="Sample one manufacturer's accelerators and write one JSON line a card.",
     )

@@ -25,7 +25,7 @@ from collectors.arguments import parser
 from collectors.contract import EXIT_CODES, Collector, PossibleDriverError
 from collectors.pacing import next_due_s
 from devicemanager import streams
-from devicemanager.errors import CollectorError, SettingsError, excerpt
+from devicemanager.errors import CollectorError, OutputError, SettingsError, excerpt
 from devicemanager.model.accelerator import Card, CollectorState, Reading, Reason, Versions
 from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.rules.selection import Selection
@@ -44,11 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one collector until it fails or its reader goes away.
 
     Returns:
-        0 after ``--once`` or when the reader is gone, 2 for usage, else one of
-        :data:`collectors.contract.EXIT_CODES`.
+        0 after ``--once`` or when the reader is gone, 1 where its output cannot be written, 2 for usage, else one
+        of :data:`collectors.contract.EXIT_CODES`.
     """
-    streams.open_missing()
-    streams.replace_what_cannot_be_encoded()
+    return streams.answering("collectors", lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
     try:
         channel = _private_channel(options.fd)
@@ -64,8 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def emit(data: bytes) -> None:
         rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(channel, rest) :]
+        with streams.writing():
+            while rest:
+                rest = rest[os.write(channel, rest) :]
 
     selection = Selection(frozenset(options.only), frozenset(options.skip), dict(options.assume))
     for_a_person = options.once and options.fd is None
@@ -80,8 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             emit(_hello(options.name, collector))
             _sample_for_ever(collector, selection, emit, period_s=None if options.once else options.period)
         collector.close()
-    except BrokenPipeError:
-        return 0
+    except OutputError as error:
+        return _unwritten(error)
     except CollectorError as error:
         return _report(error, emit, for_a_person=for_a_person)
     except Exception as error:  # noqa: BLE001 - the top of the process: a broken collector is a state
@@ -225,9 +228,16 @@ def _report(error: CollectorError, emit: Emit, *, for_a_person: bool) -> int:
     else:
         try:
             emit(encode(Failed(error.state, error.detail)))
-        except BrokenPipeError:
-            return 0
+        except OutputError as unwritten:
+            return _unwritten(unwritten)
     return EXIT_CODES.get(error.state, EXIT_CODES[CollectorState.FAILED])
+
+
+def _unwritten(error: OutputError) -> int:
+    """0 where nobody reads any longer: the supervisor, or ``head``, has what it wanted."""
+    if error.reader_left:
+        return 0
+    raise error
 
 
 def _private_channel(descriptor: int | None) -> int:

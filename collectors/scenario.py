@@ -95,10 +95,15 @@ def _cards(top: Table, manufacturer: str) -> tuple[SimulatedCard, ...]:
     count = top.integer("count", 2, 0, CARDS_LIMIT)
     counted = len(top.problems) == before
     tables = dict.fromkeys(range(count), Table({}, "", top.problems))
+    places: dict[int, int] = {}
     for position, own in enumerate(top.children("cards")):
+        before = len(top.problems)
         index = own.integer("index", position, 0, CARDS_LIMIT - 1)
         if counted and index >= count:
             own.problem("index", f"is {index}, but there are {count} cards")
+        elif index in places and len(top.problems) == before:
+            own.problem("index", f"is {index}, as that of cards[{places[index]}] is")
+        places[index] = position
         tables[index] = own  # a card too many as well, so that what else is wrong with it is found
     common = top.child("card")
     for key in ("id", "index"):
@@ -188,12 +193,15 @@ def _load(table: Table, default: Load) -> Load:
     )
     if load.period_s <= 0:
         table.problem("period", "must be above 0")
+    if load.shape != "constant":  # which is always high
+        table.ordered("low", "high", (load.low, load.high))
     table.finish()
     return load
 
 
 def _span(table: Table, default: Span, highest: float) -> Span:
     span = Span(table.number("idle", default.idle, 0, highest), table.number("full", default.full, 0, highest))
+    table.ordered("idle", "full", (span.idle, span.full))
     table.finish()
     return span
 

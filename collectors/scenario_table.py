@@ -43,10 +43,13 @@ class Table:
         self.problems.append(f"{self._place_of(key)} {what}")
 
     def text(self, key: str, default: str) -> str:
-        """A string that is not empty."""
+        """A string that is not empty, and can be printed."""
         value = self._take(key, default)
         if isinstance(value, str) and value.strip():
-            return value
+            if value.isprintable():
+                return value
+            self.problem(key, "must be text without control characters")
+            return default
         self.problem(key, "must be text")
         return default
 
@@ -58,6 +61,15 @@ class Table:
                 return candidate
         self.problem(key, f"must be one of {', '.join(allowed)}{_suggestion(value, allowed)}")
         return default
+
+    def ordered(self, least: str, most: str, values: tuple[float, float]) -> None:
+        """Note that one value is above another one of the same table; the key to blame is one that is given."""
+        if values[0] <= values[1]:
+            return
+        if self.has(least):
+            self.problem(least, f"must not be above {most} ({values[1]:g})")
+        elif self.has(most):
+            self.problem(most, f"must not be below {least} ({values[0]:g})")
 
     def integer(self, key: str, default: int, lowest: int, highest: int) -> int:
         """A whole number within bounds."""

@@ -18,16 +18,19 @@ from typing import Final
 import structlog
 
 from devicemanager import __version__, logs, streams
-from devicemanager.errors import OutputError, SettingsError
+from devicemanager.errors import SettingsError
+from devicemanager.serving.budget import Program
+from devicemanager.serving.memory_limit import memory_limit
 from devicemanager.settings.flags import Settings, effective, with_flags
 from devicemanager.settings.output import LogSettings
 from devicemanager.settings.process import from_process
+from devicemanager.settings.server import ServerSettings
+from devicemanager.signals import handled
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
-EXIT_READER_LEFT: Final = 128 + signal.SIGPIPE
 
 _EXTRAS: Final = {"kubernetes": "cli"}
 """Packages that are not in the extra of every command that may need them, and the extra they are in."""
@@ -47,6 +50,7 @@ class Command:
         rules: What must hold of its settings that they cannot know by themselves.
         extra: What must be installed beside the package itself.
         serves: Whether it runs until it is told to end, and so logs to stdout instead of answering there.
+        memory: How the memory of a server is split.
     """
 
     summary: str
@@ -55,6 +59,7 @@ class Command:
     rules: str = "devicemanager.settings.loading:no_rules"
     extra: str | None = None
     serves: bool = False
+    memory: str | None = None
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
@@ -64,6 +69,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "devicemanager.programs.serve:serve",
         "devicemanager.programs.hardware:rules_for_serving",
         serves=True,
+        memory="devicemanager.serving.budget:DEVICE_MANAGER",
     ),
     "monitor": Command(
         "Read every card once and print the figures.",
@@ -88,6 +94,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "devicemanager.programs.worker:run",
         extra="worker",
         serves=True,
+        memory="devicemanager.serving.budget:WORKER",
     ),
     "instance-metrics": Command(
         "Print what one Instance uses now.",
@@ -107,23 +114,21 @@ COMMANDS: Final[Mapping[str, Command]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the ``devicemanager`` program. Returns the exit code."""
-    streams.open_missing()
-    streams.replace_what_cannot_be_encoded()
     given = list(sys.argv[1:] if arguments is None else arguments)
+    return streams.answering("devicemanager", lambda: _logging(given))
+
+
+def _logging(given: Sequence[str]) -> int:
     try:
         return _answer(given)
-    except OutputError as error:
-        if error.reader_left:
-            return EXIT_READER_LEFT
-        print(f"devicemanager: {error}", file=sys.stderr)
-        return EXIT_FAILED
     finally:
         logs.finish()
-        streams.finish()
 
 
 def _answer(given: Sequence[str]) -> int:
     name, rest = (given[0], given[1:]) if given else ("", [])
+    if name in {"version", "--version"} and rest:
+        return _refuse("devicemanager", [f"{name}: takes no arguments"])
     if name in {"version", "--version"}:
         streams.print_answer(f"devicemanager {__version__}")
         return EXIT_OK
@@ -168,7 +173,11 @@ def _start(program: str, command: Command, arguments: Sequence[str]) -> int:
         logs.configure(settings.log_format, settings.log_level, stream, queued=command.serves)
         if command.serves:
             log = structlog.get_logger()
-            log.info("program_started", program=program, version=__version__, settings=effective(settings))
+            shown = effective(settings)
+            if command.memory is not None and isinstance(settings, ServerSettings):
+                designed: Program = resolve_name(command.memory)
+                shown["memory-limit"] = str(memory_limit(settings.memory_limit, designed.designed_bytes))
+            log.info("program_started", program=program, version=__version__, settings=shown)
     try:
         return _run(command, settings)
     except SettingsError as error:
@@ -179,7 +188,8 @@ def _run(command: Command, settings: Settings) -> int:
     """Run to the end on the loop that needs the least memory for TLS: uvloop where it exists."""
     if command.serves:
         # Until it handles the signal itself: by default, the first process of a container does not end by one.
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(EXIT_OK))
+        for number in handled((signal.SIGTERM, signal.SIGHUP)):
+            signal.signal(number, lambda *_: os._exit(EXIT_OK))
     new_loop: Callable[[], asyncio.AbstractEventLoop]
     try:
         from uvloop import new_event_loop as new_loop
@@ -205,7 +215,7 @@ def _ignore_late_signals() -> None:
     The interpreter takes its time to end where processors are scarce, and puts default actions back on the way.
     """
     signal.alarm(0)
-    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -117,11 +117,15 @@ class FetchError(DeviceManagerError):
         self.retry_after_s = retry_after_s
         self.lasting = lasting
 
-    def again(self) -> Self:
-        """A copy for another task to raise: one object raised in many would collect all their tracebacks."""
+    def again(self, note: str = "") -> Self:
+        """A copy for another task to raise: one object raised in many would collect all their tracebacks.
+
+        Args:
+            note: What the message of the copy also says.
+        """
         return type(self)(
             self.state,
-            self.message,
+            self.message + note,
             detail=self.detail,
             status=self.status,
             reason=self.reason,

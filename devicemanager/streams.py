@@ -4,13 +4,32 @@ import contextlib
 import io
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from devicemanager.errors import OutputError, printable
 
+EXIT_FAILED: Final = 1
+EXIT_READER_LEFT: Final = 128 + signal.SIGPIPE
+
 _STREAMS: Final = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
+
+
+def answering(program: str, answer: Callable[[], int]) -> int:
+    """The exit code of a program that prints an answer: 1 if that cannot be written, 141 if its reader has left."""
+    open_missing()
+    replace_what_cannot_be_encoded()
+    try:
+        return answer()
+    except OutputError as error:
+        if error.reader_left:
+            return EXIT_READER_LEFT
+        sys.stderr.write(f"{program}: {error}\n")
+        return EXIT_FAILED
+    finally:
+        finish()
 
 
 def open_missing() -> None:
@@ -41,7 +60,7 @@ def print_answer(text: str) -> None:
     Raises:
         OutputError: It cannot be written.
     """
-    with _writing():
+    with writing():
         sys.stdout.write("\n".join(map(printable, text.split("\n"))) + "\n")
         sys.stdout.flush()
 
@@ -55,17 +74,18 @@ class AnswerStream:
 
     def write(self, text: str) -> int:
         """Write text, and return its length."""
-        with _writing():
+        with writing():
             return sys.stdout.write(text)
 
     def flush(self) -> None:
         """Write what waits in the buffer."""
-        with _writing():
+        with writing():
             sys.stdout.flush()
 
 
 @contextlib.contextmanager
-def _writing() -> Iterator[None]:
+def writing() -> Iterator[None]:
+    """Turns a failure to write standard output into an OutputError."""
     try:
         yield
     except OSError as error:

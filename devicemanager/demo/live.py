@@ -27,6 +27,14 @@ WIDEST: Final = 110
 _NARROWER: Final = ("Product", "Util", "Temp", "Power", "Memory")
 """What goes first where a card's columns do not all fit; of ``Util`` the bar goes, and the figure stays."""
 
+_NARROWEST: Final = ("Util", "Health")
+"""What goes where they do not fit beside a name cut short either."""
+
+_RECOGNISABLE: Final = 4
+"""Columns of a name that is cut short."""
+
+_ANY_FIGURE: Final = "…"
+
 _USUAL_COLUMNS: Final = {"Util": 5, "Memory": 14, "Temp": 6, "Power": 5, "Health": 9}
 """The most that figures usually need, so that moving ones do not make columns come and go."""
 
@@ -84,6 +92,8 @@ def _panel(view: View, now: datetime, width: int, *, ascii_only: bool) -> Panel:
         parts.append(_sources(sample.sources, available, ascii_only=ascii_only))
         content = Group(*parts)
         age = f"sampled {format_duration(sample_age_s(sample, now))} ago"
+        if len(age) > available - _GAP:
+            age = ""  # it would be cut short
     return Panel(
         content,
         title=Text.assemble((view.title, "bold"), (place, "not bold")),
@@ -114,6 +124,11 @@ def _usage_table(sample: UsageSample, available: int, *, ascii_only: bool) -> Ta
     }
     if _width(columns) > available:
         columns["share"] = [_share(share) for share in shares]
+    if _width(columns) > available:
+        del columns["share"]
+    _cut_names(columns, "what", available)
+    left = available - _width(columns, now=True) + max(cell.cell_len for cell in columns["figures"])
+    columns["figures"] = [cell if cell.cell_len <= left else Text(_ANY_FIGURE) for cell in columns["figures"]]
     table = Table.grid(*columns, padding=(0, _GAP, 0, 0))
     return _filled(table, columns)
 
@@ -138,17 +153,28 @@ def _card_table(cards: Sequence[AcceleratorUsage], available: int, *, ascii_only
             columns[header] = [_utilization(card, ascii_only=True, bar=False) for card in cards]
         else:
             del columns[header]
+    _cut_names(columns, "Card", available)
+    for header in _NARROWEST:
+        if _width(columns, now=True) > available:
+            del columns[header]
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
     for header in columns:
         table.add_column(header, justify="right" if header in {"Memory", "Temp", "Power"} else "left")
     return _filled(table, columns)
 
 
-def _width(columns: Mapping[str, Sequence[Text]]) -> int:
-    """What columns need side by side, each at least its usual width."""
-    widths = (
-        max(_USUAL_COLUMNS.get(name, 0), *(cell.cell_len for cell in cells)) for name, cells in columns.items()
-    )
+def _cut_names(columns: dict[str, list[Text]], name: str, available: int) -> None:
+    """Cut the cells of a column that names things, so that the figures beside them stay whole."""
+    longest = max(cell.cell_len for cell in columns[name])
+    least = max(_RECOGNISABLE, longest - max(0, _width(columns, now=True) - available))
+    for cell in columns[name]:
+        cell.truncate(least, overflow="ellipsis")
+
+
+def _width(columns: Mapping[str, Sequence[Text]], *, now: bool = False) -> int:
+    """What columns need side by side, each at least its usual width; ``now`` leaves that out."""
+    least = {name: len(name) for name in columns} if now else _USUAL_COLUMNS
+    widths = (max(least.get(name, 0), *(cell.cell_len for cell in cells)) for name, cells in columns.items())
     return sum(widths) + _GAP * (len(columns) - 1)
 
 

@@ -20,6 +20,7 @@ from typing_extensions import override
 from devicemanager.errors import DocumentError
 from devicemanager.node import line_pipe
 from devicemanager.node.line_pipe import LinePipe
+from devicemanager.node.process_usage import state_and_parent
 from devicemanager.node.stderr_tail import StderrTail
 from devicemanager.wire.collector_line_decoding import decode
 from devicemanager.wire.collector_lines import LINE_LIMIT_BYTES, Line
@@ -151,11 +152,8 @@ class Child:
     @property
     def stopped(self) -> bool:
         """Whether somebody else holds the process: by a signal, or with a debugger."""
-        try:
-            with open(f"/proc/{self.pid}/stat", "rb", buffering=0) as stat:
-                return stat.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
-        except (OSError, IndexError):
-            return False
+        found = state_and_parent(self.pid)
+        return found is not None and found[0] in "Tt"
 
     @property
     def stderr_tail(self) -> str:

@@ -5,11 +5,13 @@ A process that is stuck in the kernel outlives SIGKILL, so killed ones are count
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from devicemanager.node.child import Child
+from devicemanager.node.child import Child, Event, TimedOut
 from devicemanager.node.deadlines import Deadlines
 from devicemanager.node.leftovers import Leftovers
+from devicemanager.node.process_usage import UsageLimits, excess
 from devicemanager.rules.selection import Selection
 
 STUCK_LIMIT: Final = 8
@@ -21,6 +23,20 @@ _EXIT_WAIT_S: Final = 0.3
 _LEFTOVERS_WAIT_S: Final = 0.2
 """And for finding what they have left behind."""
 
+_LOOK_EVERY_S: Final = 0.25
+"""How often the memory of a process is looked at while its next line is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryExceeded:
+    """The process holds more memory than it may, before its next line.
+
+    Attributes:
+        detail: How much, and how much it may.
+    """
+
+    detail: str
+
 
 class Launcher:
     """Starts collector processes of one manufacturer and remembers them until they end."""
@@ -30,6 +46,7 @@ class Launcher:
         manufacturer: str,
         command: Sequence[str],
         deadlines: Deadlines,
+        usage: UsageLimits,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start nothing yet.
@@ -38,11 +55,13 @@ class Launcher:
             manufacturer: The only one that a process may report.
             command: Program and arguments; which cards to read, how often and whereto is added.
             deadlines: How long each line may take.
+            usage: How much a process may hold.
             environment: Of the processes, in which they are marked to find what they leave behind; None passes on
                 this process's own, and leaves that alone.
         """
         self.manufacturer = manufacturer
         self.deadlines = deadlines
+        self._usage = usage
         self._command = (*command, "--period", str(deadlines.period_s))
         self._leftovers = None if environment is None else Leftovers(environment, self._pids)
         self._starting = 0
@@ -79,6 +98,17 @@ class Launcher:
         if not child.exited:
             self._alive.add(child)
         return child
+
+    async def next(self, child: Child, deadline_s: float) -> Event | MemoryExceeded:
+        """The next line of a process, or why there is none within ``deadline_s`` seconds."""
+        while deadline_s > _LOOK_EVERY_S:
+            event = await child.next(_LOOK_EVERY_S)
+            if not isinstance(event, TimedOut):
+                return event
+            if (detail := excess(child.pid, self._usage)) is not None:
+                return MemoryExceeded(detail)
+            deadline_s -= _LOOK_EVERY_S
+        return await child.next(deadline_s)
 
     def _end_run(self, run: str | None) -> None:
         if self._leftovers is not None and run is not None:

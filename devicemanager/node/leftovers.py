@@ -18,6 +18,7 @@ from typing import Final, NoReturn
 
 from devicemanager.node.blocking import BlockingCalls
 from devicemanager.node.own_process import adopt_orphans
+from devicemanager.node.process_usage import state_and_parent
 
 VARIABLE: Final = "DEVICEMANAGER_COLLECTOR_RUN"
 
@@ -127,19 +128,9 @@ class Leftovers:
 def _children(parent: int, prefix: str) -> Iterator[Orphan]:
     """The children of a process. Blocks."""
     for name in os.listdir(_PROC):
-        if name.isdigit() and (state := _state_of_child(name, parent)) is not None:
-            ended = state in "ZX"
+        if name.isdigit() and (found := state_and_parent(int(name), str(_PROC))) is not None and found[1] == parent:
+            ended = found[0] in "ZX"
             yield Orphan(int(name), ended, None if ended else _run(name, prefix))
-
-
-def _state_of_child(pid: str, parent: int) -> str | None:
-    """The letter of its state; None if it is no child, or is gone."""
-    try:
-        stat = (_PROC / pid / "stat").read_text(encoding="utf-8", errors="replace")
-        state, its_parent, *_ = stat.rpartition(")")[2].split()
-        return state if int(its_parent) == parent else None
-    except (OSError, ValueError):  # ValueError: half of it is there, as it may be of a process that ends meanwhile
-        return None
 
 
 def _run(pid: str, prefix: str) -> str | None:

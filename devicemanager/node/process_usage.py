@@ -1,4 +1,4 @@
-"""What a collector process holds of memory and descriptors, and how much it may: a library may leak either."""
+"""What the kernel says of a collector process: what it holds, how much of that it may, and whether it runs."""
 
 import os
 import resource
@@ -71,10 +71,15 @@ class UsageMonitor:
         if now_s - self._looked_s < LOOK_EVERY_S:
             return None
         self._looked_s = now_s
-        held_bytes, allowed_bytes = memory_bytes(pid), self._limits.memory_bytes * 5 // 4
-        if held_bytes is None or held_bytes <= allowed_bytes:
-            return None
-        return f"{_memory(held_bytes, allowed_bytes)} within a sample"
+        return excess(pid, self._limits)
+
+
+def excess(pid: int, limits: UsageLimits) -> str | None:
+    """How much memory a process holds, if that is more than a quarter above the limit; None if it may go on."""
+    held_bytes, allowed_bytes = memory_bytes(pid), limits.memory_bytes * 5 // 4
+    if held_bytes is None or held_bytes <= allowed_bytes:
+        return None
+    return f"{_memory(held_bytes, allowed_bytes)} within a sample"
 
 
 def memory_bytes(pid: int) -> int | None:
@@ -95,6 +100,16 @@ def descriptors(pid: int) -> int | None:
     try:
         return len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
+        return None
+
+
+def state_and_parent(pid: int, proc: str = "/proc") -> tuple[str, int] | None:
+    """The letter of a process's state, such as T for stopped or Z for ended, and its parent; None if it is gone."""
+    try:
+        with open(f"{proc}/{pid}/stat", "rb", buffering=0) as stat:
+            state, parent, *_ = stat.read().rpartition(b")")[2].split()
+        return state.decode(), int(parent)
+    except (OSError, ValueError):  # ValueError: half of it is there, as it may be of a process that ends meanwhile
         return None
 
 

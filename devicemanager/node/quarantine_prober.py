@@ -13,7 +13,7 @@ from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import Card, DeviceKey, Reason
 from devicemanager.node.child import Child, Exited, ProtocolError, TimedOut
 from devicemanager.node.collector_protocol import CollectorProtocol
-from devicemanager.node.launcher import Launcher
+from devicemanager.node.launcher import Launcher, MemoryExceeded
 from devicemanager.node.quarantine import Quarantine, QuarantinedDevice
 from devicemanager.wire.collector_lines import End, Failed, Read
 
@@ -41,6 +41,11 @@ class QuarantineProber:
         # The device's user is shown the fault; what a process last wrote may be about other devices.
         fault = f"the collector crashed while reading this {_kind(card)}: {end.how}"
         self._add(child, card, Reason.TRANSIENT_DRIVER_ERROR, fault, end.stderr_tail)
+
+    def outgrew(self, child: Child, card: Card, held: str) -> None:
+        """A process held too much memory while it read this device."""
+        fault = f"the collector process held {held}, while reading this {_kind(card)}"
+        self._add(child, card, Reason.TRANSIENT_DRIVER_ERROR, fault)
 
     def _add(self, child: Child, card: Card, reason: Reason, fault: str, last_words: str = "") -> None:
         device = self._quarantine.record_failure(card, reason, fault, self._clock.monotonic())
@@ -95,13 +100,15 @@ class QuarantineProber:
     async def _follow(self, child: Child, protocol: CollectorProtocol, device: QuarantinedDevice) -> None:
         while True:
             deadline_s = protocol.deadline_s(self._launcher.deadlines)
-            event = await child.next(deadline_s)
+            event = await self._launcher.next(child, deadline_s)
             match event:
                 case TimedOut() if protocol.announced is not None and not child.stopped:
                     return self.timed_out(child, device.card, deadline_s)
                 case Exited() if protocol.announced is not None and not event.by_others:
                     return self.crashed(child, device.card, event)
-                case TimedOut() | Exited() | ProtocolError() | Failed():
+                case MemoryExceeded(held) if protocol.announced is not None:
+                    return self.outgrew(child, device.card, held)
+                case TimedOut() | Exited() | ProtocolError() | MemoryExceeded() | Failed():
                     return self._quarantine.postpone(device, self._clock.monotonic())
                 case _:
                     pass

@@ -89,7 +89,7 @@ def collector_check(store: SnapshotStore) -> Check:
         starting = store.snapshot.collector.state is CollectorState.STARTING
         return "nothing is known of the hardware yet" if starting else None
 
-    return Check("collector", problem, state=lambda: store.snapshot.collector.state.value)
+    return Check("collector", problem, state=lambda: f"its state is {store.snapshot.collector.state}")
 
 
 def build_app(

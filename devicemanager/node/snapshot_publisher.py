@@ -83,6 +83,7 @@ class SnapshotPublisher:
         self._order: Mapping[int, str] = NO_ORDER
         self._failures = 0
         self._readable_since_s: float | None = None
+        self._published_s = clock.monotonic()
         self._none_since_s: float | None = None
 
     def opened(self, versions: Versions) -> None:
@@ -154,6 +155,29 @@ class SnapshotPublisher:
             self._readable_since_s = None
         self._tracker.update(failure.state, failure.detail)
 
+    def overdue_in_s(self) -> float:
+        """Seconds until no sample has come for so long that the last one is stale; a period once that is so."""
+        left_s = self._published_s + STALE_AFTER_PERIODS * self._period_s - self._clock.monotonic()
+        return left_s if left_s > 0 else self._period_s
+
+    def overdue(self, tick: Tick | None) -> None:
+        """Have the state say that no sample has come for long, if that is so and nothing else is known to be wrong.
+
+        Args:
+            tick: The one that is under way; None if the library has not begun it. One whose devices all answer is
+                none that is overdue: then the period is too short.
+        """
+        since_s = self._clock.monotonic() - self._published_s
+        answering = tick is not None and not tick.timeouts
+        if self._tracker.status.state is not CollectorState.OK or answering:
+            return
+        if since_s < STALE_AFTER_PERIODS * self._period_s:
+            return
+        why = "the collector has not begun the next one"
+        if tick is not None:
+            why = f"{tick.timeouts} devices have not answered in {tick.unanswered_s:.3g} s, and there are more"
+        self._tracker.update(CollectorState.UNRESPONSIVE, f"no sample for {since_s:.3g} s: {why}")
+
     def delay_s(self) -> float:
         """Seconds to wait after a failure: by the back-off, and where cards can be read, until the next tick."""
         # That there is no card is a sample too; taken less often, it would be stale most of the time.
@@ -180,8 +204,9 @@ class SnapshotPublisher:
         taken: Sequence[str] = (),
     ) -> None:
         self._readable_since_s = tick.started_monotonic_s
-        duration_s = self._clock.monotonic() - tick.started_monotonic_s
-        detail = detail or self._duration.detail(duration_s - tick.unanswered_s)
+        self._published_s = self._clock.monotonic()
+        duration_s = self._published_s - tick.started_monotonic_s
+        detail = detail or self._duration.detail(duration_s - tick.unanswered_s - tick.noticed_late_s)
         listing = assemble(
             tick.readings,
             self._quarantined(),

@@ -22,7 +22,7 @@ from devicemanager.node.bus_watch import BusWatch
 from devicemanager.node.child import Child, Exited, ProtocolError, TimedOut
 from devicemanager.node.collector_protocol import CollectorProtocol
 from devicemanager.node.deadlines import Deadlines, card_deadline_s
-from devicemanager.node.launcher import STUCK_LIMIT, Launcher
+from devicemanager.node.launcher import STUCK_LIMIT, Launcher, MemoryExceeded
 from devicemanager.node.process_usage import UsageMonitor
 from devicemanager.node.quarantine import Quarantine
 from devicemanager.node.quarantine_prober import QuarantineProber
@@ -58,7 +58,9 @@ class Supervisor:
         self._clock = clock
         self._log = log
         self._quarantine = Quarantine(options.period_s)
-        self._launcher = Launcher(options.manufacturer, options.command, deadlines, options.environment)
+        self._launcher = Launcher(
+            options.manufacturer, options.command, deadlines, options.usage, options.environment
+        )
         self._prober = QuarantineProber(self._quarantine, self._launcher, clock, log)
         self._publisher = SnapshotPublisher(options.period_s, store, self._quarantine, clock, log)
         self._usage = UsageMonitor(options.usage, clock, log)
@@ -80,6 +82,7 @@ class Supervisor:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._prober.run(), name="prober")
                 tasks.create_task(self._launcher.end_leftovers(), name="leftovers")
+                tasks.create_task(self._report_overdue_samples(), name="overdue")
                 await self._sample_for_ever()
         finally:
             await self._launcher.end()
@@ -119,8 +122,8 @@ class Supervisor:
                 self._launcher.deadlines, 0.0 if self._tick is None else self._tick.unanswered_s
             )
             self._expect_within(deadline_s)
-            event = await child.next(deadline_s)
-            if isinstance(event, TimedOut | Exited | ProtocolError | Failed):
+            event = await self._launcher.next(child, deadline_s)
+            if isinstance(event, TimedOut | Exited | ProtocolError | MemoryExceeded | Failed):
                 self._log.debug(
                     "collector_process_ended",
                     pid=child.pid,
@@ -148,7 +151,7 @@ class Supervisor:
                 await self._pause(self._publisher.until_next_s())
                 return excess
             if isinstance(event, Read) and (held := self._usage.within_sample(child.pid)) is not None:
-                return RunFailure(CollectorState.FAILED, f"the collector process held {held}")
+                return _held_too_much(held)
 
     def _reselects(self, event: Line, protocol: CollectorProtocol) -> bool:
         """Whether a sample has ended, and the next one is to read other devices."""
@@ -163,8 +166,11 @@ class Supervisor:
             case Begin(began_s, wall):
                 self._usage.begin_sample()
                 # The second process of a tick goes on with it: its figures are no older than those read before.
+                now_s = self._clock.monotonic()
                 self._tick = self._tick or Tick(
-                    began_s, earlier_beginning(wall, began_s, self._clock.now(), self._clock.monotonic())
+                    began_s,
+                    earlier_beginning(wall, began_s, self._clock.now(), now_s),
+                    noticed_late_s=max(0.0, now_s - began_s),
                 )
             case Read() if self._tick is not None:
                 self._publisher.read(self._tick, line)
@@ -192,7 +198,7 @@ class Supervisor:
         self,
         child: Child,
         protocol: CollectorProtocol,
-        event: TimedOut | Exited | ProtocolError | Failed,
+        event: TimedOut | Exited | ProtocolError | MemoryExceeded | Failed,
         waited_s: float,
     ) -> RunFailure | RestartReason:
         """Handle a process that is given up: one device's fault, else a failure of the run."""
@@ -205,11 +211,17 @@ class Supervisor:
             case TimedOut() if device is not None:
                 if self._tick is not None:
                     self._tick.unanswered_s += waited_s
+                    self._tick.timeouts += 1
                 self._prober.timed_out(child, device, waited_s)
                 return RestartReason.DEVICE_TIMEOUT
             case Exited() if device is not None:
                 self._prober.crashed(child, device, event)
                 return RestartReason.DEVICE_CRASH
+            case MemoryExceeded(held) if device is not None:
+                self._prober.outgrew(child, device, held)
+                return RestartReason.MEMORY
+            case MemoryExceeded(held):
+                return _held_too_much(held)
             case TimedOut():
                 return RunFailure(
                     CollectorState.UNRESPONSIVE, f"no answer within {waited_s:g} s while {protocol.doing}"
@@ -228,6 +240,16 @@ class Supervisor:
             self._tick.killed = True
             return RestartReason.KILLED
         return RunFailure(CollectorState.CRASHED, detail, killed=True)
+
+    async def _report_overdue_samples(self) -> NoReturn:
+        """Have the state say so when no sample has come for long."""
+        while True:
+            delay_s = self._publisher.overdue_in_s()
+            due_s = self._clock.monotonic() + delay_s
+            await asyncio.sleep(delay_s)
+            if self._clock.monotonic() - due_s > _SIGNALLED_WAIT_S:
+                continue  # this process itself did not run; what the other one wrote meanwhile is still to be read
+            self._publisher.overdue(self._tick)
 
     async def _addresses(self, wanted: bool) -> Sequence[str]:
         """Read the bus in a thread: it is a file system, and may hang."""
@@ -251,6 +273,10 @@ class Supervisor:
 
     def _expect_within(self, deadline_s: float) -> None:
         self._due_s = self._clock.monotonic() + deadline_s
+
+
+def _held_too_much(held: str) -> RunFailure:
+    return RunFailure(CollectorState.FAILED, f"the collector process held {held}")
 
 
 def _why(error: OSError) -> str:

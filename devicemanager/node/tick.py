@@ -27,8 +27,11 @@ class Tick:
         partitions: Key -> reading of a partition.
         listed: Id of a card -> the partitions that it reports.
         unanswered_s: How long devices have been waited for without an answer.
+        timeouts: How many devices that were.
         renumbered: Whether indexes mean other cards than in the sample before.
         killed: Whether somebody else ended a process that was reading.
+        noticed_late_s: How long after its start this program took note of it. That lies with neither cards nor
+            period: the program was stopped, or had no processor.
     """
 
     started_monotonic_s: float
@@ -37,8 +40,10 @@ class Tick:
     partitions: dict[DeviceKey, Reading] = field(default_factory=dict)
     listed: dict[str, tuple[Card, ...]] = field(default_factory=dict)
     unanswered_s: float = 0.0
+    timeouts: int = 0
     renumbered: bool = False
     killed: bool = False
+    noticed_late_s: float = 0.0
 
     def add(self, read: Read) -> None:
         """Keep what one device gave."""

@@ -84,12 +84,42 @@ def _when(snapshot: PeerSnapshot, age_s: int | None) -> str:
 
 def _device_rows(cards: Iterable[SnapshotCard], partitions: Iterable[SliceUsage]) -> Iterator[tuple[str, ...]]:
     """Each card, and below it its partitions."""
-    of_card: defaultdict[str, list[SliceUsage]] = defaultdict(list)
-    for partition in partitions:
-        of_card[partition.card_id].append(partition)
+    of_card = _by_card(partitions)
     for card in cards:
         yield _card_row(card)
         yield from map(_partition_row, of_card[card.id])
+
+
+def _by_card(partitions: Iterable[SliceUsage]) -> Mapping[str, list[SliceUsage]]:
+    of_card: defaultdict[str, list[SliceUsage]] = defaultdict(list)
+    for partition in partitions:
+        of_card[partition.card_id].append(partition)
+    return of_card
+
+
+def _inventory_rows(name: str, found: PeerSnapshot | None) -> Iterator[tuple[str, ...]]:
+    """Each card of a manufacturer with what it is, and below it its partitions."""
+    if found is None:
+        return
+    for manufacturer, cards in found.cards.items():
+        of_card = _by_card(found.partitions.get(manufacturer, ()))
+        for card in cards:
+            yield (
+                name,
+                "-" if card.index is None else str(card.index),
+                card.name or "-",
+                figure_text(card.figures.number("memory_total"), " MiB"),
+                card.pci_bus_id or "-",
+                health_text(card.unhealthy, card.unhealthy_reason),
+                card.id,
+            )
+            for partition in of_card[card.id]:
+                memory = figure_text(partition.memory_total_mib, " MiB")
+                yield name, "-", _partition_name(partition), memory, "-", "-", partition.partition_id or "-"
+
+
+def _partition_name(partition: SliceUsage) -> str:
+    return f"└ {partition.profile or 'partition'}"
 
 
 def _partition_row(partition: SliceUsage) -> tuple[str, ...]:
@@ -102,8 +132,7 @@ def _partition_row(partition: SliceUsage) -> tuple[str, ...]:
         compute_utilization=partition.utilization_percent,
     )
     shown = (_cell(spec, figures[spec.name]) if spec.scope is Scope.SHARE else "-" for spec, _ in SHOWN)
-    name = f"└ {partition.profile or 'partition'}"
-    return "-", name, memory_text(figures), *shown, "-", partition.partition_id or "-"
+    return "-", _partition_name(partition), memory_text(figures), *shown, "-", partition.partition_id or "-"
 
 
 def _card_row(card: SnapshotCard) -> tuple[str, ...]:
@@ -205,18 +234,7 @@ def inventory_text(
         for device in devices
     ]
     listed = [(name, card) for name, found in inventory.items() for card in _cards(found)]
-    cards = [
-        (
-            name,
-            "-" if card.index is None else str(card.index),
-            card.name or "-",
-            figure_text(card.figures.number("memory_total"), " MiB"),
-            card.pci_bus_id or "-",
-            health_text(card.unhealthy, card.unhealthy_reason),
-            card.id,
-        )
-        for name, card in listed
-    ]
+    cards = [row for name, found in inventory.items() for row in _inventory_rows(name, found)]
     notes = [f"{name} {card.index}: {key}: {note}" for name, card in listed for key, note in card.notes.items()]
     without = [
         f"{name}: no collector is built yet"

@@ -10,10 +10,11 @@ from devicemanager.node import server
 from devicemanager.node.exposition import Exposition
 from devicemanager.node.own_process import keep_memory_private
 from devicemanager.programs import hardware
+from devicemanager.programs.memory import budget
 from devicemanager.programs.server_identity import server_identity
 from devicemanager.serving import descriptors, probes
+from devicemanager.serving.budget import DEVICE_MANAGER
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
-from devicemanager.serving.limits import KIB, MIB, Limits, VerifiedLimits
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.node import ServeSettings
@@ -22,11 +23,6 @@ STUCK_AFTER_S: Final = 10.0
 STUCK_AFTER_PERIODS: Final = 1.5
 """How far behind its own deadlines the supervisor may be before liveness fails; the longer of the two counts."""
 
-LIMITS: Final = Limits(
-    verified=VerifiedLimits(connections=64, head_bytes=16 * KIB, headers=128, heads_cost=1 * MIB)
-)
-"""Unverified peers ask for no more than a probe; readers with a certificate are few, and send little."""
-
 DESCRIPTORS_RESERVED: Final = 128
 """For collector processes and their pipes, files that are read, and what listens."""
 
@@ -34,8 +30,13 @@ log = structlog.get_logger()
 
 
 async def serve(settings: ServeSettings) -> int:
-    """Serve until a signal. Returns the exit code."""
+    """Serve until a signal. Returns the exit code.
+
+    Raises:
+        SettingsError: What the person running us must change.
+    """
     keep_memory_private()
+    admitted = budget(DEVICE_MANAGER, settings)
     clock = SystemClock()
     identity = await server_identity(settings, settings.client_ca_file, clock, log)
     store, supervisor = hardware.supervised(settings, settings.monitor_period)
@@ -61,7 +62,7 @@ async def serve(settings: ServeSettings) -> int:
         app,
         [(settings.address, settings.secure_port)],
         identity,
-        limits=descriptors.fit_limits(LIMITS, DESCRIPTORS_RESERVED, log),
+        limits=descriptors.fit_limits(admitted.limits, DESCRIPTORS_RESERVED, log),
         verified=lambda certificate: access.refusal(certificate, clock.now()) is None,
         log=log,
     )

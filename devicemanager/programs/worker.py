@@ -19,9 +19,11 @@ from devicemanager import logs
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.programs import worker_certificates
+from devicemanager.programs.memory import budget
 from devicemanager.programs.server_identity import server_identity
 from devicemanager.rules import retries
 from devicemanager.serving import descriptors
+from devicemanager.serving.budget import WORKER, WORKER_DOCUMENTS
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.memory import collect_garbage_rarely
@@ -38,7 +40,6 @@ from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.front_proxy import FrontProxy
 from devicemanager.worker.apiserver.health_metrics import CertificateMetrics, SourceMetrics
 from devicemanager.worker.apiserver.in_flight import InFlightLimiter
-from devicemanager.worker.apiserver.limits import DESCRIPTORS_RESERVED, LIMITS
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners
@@ -52,6 +53,9 @@ from devicemanager.worker.credentials import SERVICE_ACCOUNT, CredentialsSource,
 from devicemanager.worker.single_flight import OverloadedError
 from devicemanager.worker.sources import Ages
 from devicemanager.worker.workloads.registry import WORKLOADS
+
+DESCRIPTORS_RESERVED: Final = 3200
+"""For three pools of 1,024 connections to peers, and files that are read."""
 
 _FIRST_LOOK_S: Final = 2.0
 """For finding out before anything is served whether the group is somebody else's. An API server that takes longer
@@ -94,7 +98,8 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
     Raises:
         SettingsError: What the person running us must change.
     """
-    identity = await server_identity(settings, None, clock, log)
+    admitted = budget(WORKER, settings)
+    limits = descriptors.fit_limits(admitted.limits, DESCRIPTORS_RESERVED, log)
     peers = worker_certificates.device_manager_identity(settings, clock, log)
     kubelets = worker_certificates.kubelet_identity(settings, clock, log)
     options = ReadOptions(
@@ -103,9 +108,12 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
         device_manager_server_name=settings.device_manager_server_name,
         kubelets=None if kubelets is None else worker_certificates.kubelet_access(settings, kubelets),
         ages=Ages(settings.kubelet_max_age, settings.snapshot_max_age),
+        documents=admitted.documents or WORKER_DOCUMENTS,
     )
     async with AsyncExitStack() as stack:
         side = await stack.enter_async_context(connect(_credentials(settings), options, clock=clock))
+        # After the credentials: where there are none, no certificate is made for nothing.
+        identity = await server_identity(settings, None, clock, log)
         registered = await _registered(settings, side, _FIRST_LOOK_S)
         serving_ca = worker_certificates.serving_ca(settings, clock, log)
         clients = {"device-managers": peers, "kubelets": kubelets, "serving": serving_ca}
@@ -113,7 +121,9 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             lambda: None if peers is None else peers.not_after,
             lambda: worker_certificates.cas_not_after(identity, clients),
         )
-        components, front_proxy = await _components(settings, side, identity, certificates, clock, stack)
+        # Of what peers without a verified certificate may have under way, some is kept for probes.
+        limiter = InFlightLimiter(min(settings.max_reads, limits.connections - limits.reserved_for_probes))
+        components, front_proxy = await _components(settings, side, identity, certificates, limiter, clock, stack)
         shutdown = Shutdown()
         ready = [
             PING,
@@ -130,7 +140,7 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             server.application(),
             [address],
             identity,
-            limits=descriptors.fit_limits(LIMITS, DESCRIPTORS_RESERVED, log),
+            limits=limits,
             verified=lambda certificate: is_front_proxy(certificate, front_proxy.trust, clock.now()),
             log=log,
         )
@@ -156,10 +166,10 @@ async def _components(
     side: Client,
     identity: ServerIdentity,
     certificates: CertificateMetrics,
+    limiter: InFlightLimiter,
     clock: Clock,
     stack: AsyncExitStack,
 ) -> tuple[Components, FrontProxy]:
-    limiter = InFlightLimiter(settings.max_reads)
     resources = [workload.resource for workload in WORKLOADS]
     metrics = WorkerMetrics(
         lambda: identity.not_after,

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from devicemanager.serving.limits import Limits, head_cost
+from devicemanager.serving.budget import head_cost
+from devicemanager.serving.limits import Limits
 
 HEAD_END: Final = b"\r\n\r\n"
 

@@ -1,24 +1,10 @@
-"""Limits on connections, and the memory that they add up to.
-
-Connections multiply by what one of them may hold, in this process and in the kernel, whose socket buffers count
-against the same memory limit. :func:`memory_bytes` does the sum;
-``docs/threat-model.md`` shows it, and a test holds it below the limits of the chart.
-"""
+"""Limits on connections. :mod:`devicemanager.serving.budget` has what they cost, and how memory decides on them."""
 
 from dataclasses import dataclass, replace
 from typing import Final
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
-
-CONNECTION_BYTES: Final = 58 * KIB
-"""One TLS connection on which little is sent: measured on uvloop, OpenSSL 3."""
-
-HEAD_BYTE_COST: Final = 2
-"""Each byte of a parsed head is held twice, as it came and as text."""
-
-HEAD_LINE_COST: Final = 160
-"""What one header line takes beside its bytes: measured."""
 
 READ_BUFFER_BYTES: Final = 16 * KIB
 """What TLS may hold undecrypted before it stops reading from the socket."""
@@ -28,12 +14,6 @@ WRITE_HIGH_BYTES: Final = 16 * KIB
 
 LINGERING_S: Final = 1.0
 """How long a request body that nobody reads may keep its connection."""
-
-_COPIES_OF_AN_ANSWER: Final = 2
-"""Its body, and its encryption."""
-
-_KERNEL_DOUBLES: Final = 2
-"""Linux takes twice the size that is asked for a socket buffer (socket(7))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,28 +89,6 @@ class Limits:
     def most_headers(self) -> int:
         """Header lines that anybody may send."""
         return self.headers if self.verified is None else max(self.headers, self.verified.headers)
-
-
-def head_cost(size: int, lines: int) -> int:
-    """Bytes of memory that a request head of ``size`` bytes in ``lines`` lines takes."""
-    return HEAD_BYTE_COST * size + HEAD_LINE_COST * lines
-
-
-def memory_bytes(limits: Limits) -> int:
-    """What serving takes at most when every limit is reached at once, beyond what the program takes at rest.
-
-    A peer with a verified certificate is counted with its connection, its heads and its answers; one without, with
-    everything that it can make us and the kernel hold.
-    """
-    kernel = _KERNEL_DOUBLES * (limits.receive_buffer + limits.send_buffer)
-    one_read = _KERNEL_DOUBLES * limits.receive_buffer
-    held = one_read + (READ_BUFFER_BYTES + one_read) + one_read  # encrypted, queued for decryption, decrypted
-    under_way = head_cost(limits.head_bytes, limits.headers)
-    total = limits.connections * (CONNECTION_BYTES + kernel + held + under_way)
-    total += limits.heads_cost + _COPIES_OF_AN_ANSWER * limits.undelivered_bytes
-    if limits.verified is not None:
-        total += limits.verified.connections * CONNECTION_BYTES + limits.verified.heads_cost
-    return total
 
 
 def within_descriptors(limits: Limits, descriptors: int, reserve: int) -> Limits:

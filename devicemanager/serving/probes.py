@@ -29,7 +29,7 @@ class Check:
     Attributes:
         name: As ``?exclude`` and the verbose answer spell it.
         problem: Answers at once, from memory: None, or one line for the log on what is wrong.
-        state: One word of a closed list for the verbose answer, which anyone may read.
+        state: What the verbose answer adds, which anyone may read: one of few phrases.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Probe:
                 said = "reason withheld" if check.state is None else check.state()
                 lines.append(f"[-]{check.name} failed: {said}")
             else:
-                lines.append(f"[+]{check.name} ok" + ("" if check.state is None else f": {check.state()}"))
+                lines.append(f"[+]{check.name} ok" + ("" if check.state is None else f" ({check.state()})"))
         unknown = len(excluded - {check.name for check in self._checks})
         if unknown:
             # Their number, not their names: anyone may ask, and an answer must not be as long as the question.

@@ -4,12 +4,14 @@ Nothing here reads the environment: it is handed in.
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import ValidationError
+from typing_extensions import override
 
 from devicemanager.errors import SettingsError, excerpt
 from devicemanager.settings.flags import Conflict, Setting, Settings, settings_of
@@ -121,9 +123,20 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
     import yaml  # a process that is given no file does not pay for it
 
     found = _Collected()
+    repeated: list[str] = []
+
+    # Scalars stay text, as flags and variables are: no node called 0123 becomes the number 83.
+    class Loader(yaml.BaseLoader):
+        @override
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+            """Note a key that is there twice, of which yaml takes the last."""
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            repeated.extend(key for key, times in Counter(keys).items() if times > 1)
+            built: dict[object, object] = super().construct_mapping(node, deep)
+            return built
+
     try:
-        # Scalars stay text, as flags and variables are: no node called 0123 becomes the number 83.
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - builds no objects
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)  # noqa: S506 - builds no objects
     except UnicodeDecodeError:
         return _unreadable(path, "is no text in UTF-8")
     except OSError as error:
@@ -132,15 +145,16 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
         return _unreadable(path, f"is not YAML: {_yaml_problem(error)}")
     except RecursionError:
         return _unreadable(path, "is nested too deep")
-    if not document:
+    if document is None or document == "":
         return found
     if not isinstance(document, dict):
         return _unreadable(path, "must be a mapping of settings")
+    found.problems += [f"{path}: {excerpt(key)}: is there twice" for key in repeated]
     by_key = {s.key: s for s in settings if s.name != "config" and not s.spec.positional}
     for key, value in document.items():
         if (setting := by_key.get(str(key))) is None:
             _misspelled(found, str(key), by_key, f"{path}: {excerpt(str(key))}: unknown setting")
-        elif value:
+        elif value != "":
             found.values[setting.name] = Given(value, f"{path}: {setting.key}: {excerpt(str(value))}")
     return found
 
@@ -217,6 +231,8 @@ def _reason(error: Mapping[str, Any], setting: Setting) -> str:
             return "must be true or false"
         case kind if kind.startswith(("string_", "path_")):
             return "must be text"
+        case "tuple_type":
+            return "must be a list, or values separated by commas"
         case _:
             message = str(error["msg"])
             return message[:1].lower() + message[1:]

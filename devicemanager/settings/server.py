@@ -3,20 +3,30 @@
 from collections.abc import Iterator
 from typing import Annotated
 
+from pydantic import AfterValidator
 from typing_extensions import override
 
+from devicemanager.rules.object_names import is_peer_name
+from devicemanager.rules.quantity import format_bytes
 from devicemanager.settings.flags import Conflict, FlagSpec, Settings
 from devicemanager.settings.values import (
     DEFAULT_PORT,
     Address,
+    Bytes,
     ExistingDirectory,
     Names,
     Port,
     Seconds,
     between,
+    checked,
+    count_between,
 )
 
 SecurePort = Annotated[Port, FlagSpec("TCP port to serve HTTPS on; 0 takes any free one.", "PORT")]
+
+
+def _san_problem(value: tuple[str, ...]) -> str | None:
+    return None if all(map(is_peer_name, value)) else "must be DNS names and IP addresses"
 
 
 class ServerSettings(Settings):
@@ -41,8 +51,19 @@ class ServerSettings(Settings):
     ] = None
     san: Annotated[
         Names,
+        AfterValidator(checked(_san_problem)),
         FlagSpec("More host names and IP addresses for the self-signed certificate; may be repeated.", "NAME,..."),
     ] = ()
+    memory_limit: Annotated[
+        Bytes | None,
+        count_between(1 << 20, 1 << 50, format_bytes),
+        FlagSpec(
+            "Memory that this program may take, which decides how much it admits; where its cgroup has a lower "
+            "limit, that counts.",
+            "SIZE",
+            default="the limit of its cgroup, else the one in the chart's values",
+        ),
+    ] = None
     shutdown_timeout: Annotated[
         Seconds,
         between(0, 300),

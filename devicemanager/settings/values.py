@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from devicemanager.errors import DocumentError
 from devicemanager.rules.duration import format_duration, parse_duration
+from devicemanager.rules.object_names import is_name
 from devicemanager.rules.quantity import parse as parse_quantity
 
 DEFAULT_PORT: Final = 32443
@@ -41,7 +42,7 @@ def names(value: object) -> object:
     """Values separated by commas, or a file's list; empty ones are dropped."""
     if isinstance(value, str):
         value = value.split(",")
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)) and not any(isinstance(item, (list, dict)) for item in value):
         return tuple(str(item).strip() for item in value if str(item).strip())
     return value
 
@@ -89,18 +90,28 @@ def url_problem(value: str) -> str | None:
     """For the address of an HTTPS server."""
     try:
         parts = urlsplit(value)
+        if "@" in parts.netloc:
+            return "must hold neither user nor password: a device manager knows its readers by their certificates"
         usable = parts.scheme == "https" and parts.hostname and " " not in parts.netloc and parts.port != 0
     except ValueError:
         usable = False
     return None if usable else "must look like HOST, HOST:PORT or https://HOST:PORT"
 
 
+def _name_problem(value: str) -> str | None:
+    return None if is_name(value) else "must be a name in Kubernetes: lower-case letters, digits, - and ."
+
+
 def _file_problem(path: Path | None) -> str | None:
-    return None if path is None or path.is_file() else "no such file"
+    if path is None or path.is_file():
+        return None
+    return "is a directory, and must be a file" if path.is_dir() else "no such file"
 
 
 def _directory_problem(path: Path | None) -> str | None:
-    return None if path is None or path.is_dir() else "no such directory"
+    if path is None or path.is_dir():
+        return None
+    return "is a file, and must be a directory" if path.is_file() else "no such directory"
 
 
 def _bytes(value: object) -> object:
@@ -119,8 +130,10 @@ def _bytes(value: object) -> object:
 def count_between(least: int, most: int, shown: Callable[[int], str] = str) -> AfterValidator:
     """Whole numbers from the least to the most, both included."""
 
-    def check(value: int) -> str | None:
-        return None if least <= value <= most else f"must be between {shown(least)} and {shown(most)}"
+    def check(value: int | None) -> str | None:
+        return (
+            None if value is None or least <= value <= most else f"must be between {shown(least)} and {shown(most)}"
+        )
 
     return AfterValidator(checked(check))
 
@@ -129,6 +142,7 @@ Seconds = Annotated[float, BeforeValidator(_seconds)]
 Bytes = Annotated[int, BeforeValidator(_bytes)]
 Names = Annotated[tuple[str, ...], BeforeValidator(names)]
 Port = Annotated[int, AfterValidator(checked(_port_problem))]
+ObjectName = Annotated[str, AfterValidator(checked(_name_problem))]
 Address = Annotated[str | None, AfterValidator(checked(_address_problem))]
 ExistingFile = Annotated[Path | None, AfterValidator(checked(_file_problem))]
 ExistingDirectory = Annotated[Path | None, AfterValidator(checked(_directory_problem))]

@@ -10,7 +10,7 @@ import argparse
 import ipaddress
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +21,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from devicemanager import streams
+from devicemanager.argument_parser import ArgumentParser
+from devicemanager.errors import excerpt
+from devicemanager.rules.object_names import is_peer_name
 from devicemanager.tls.private_files import write_whole
 
 LEAF_DAYS: Final = 365
@@ -129,6 +133,10 @@ def not_after(certificate: bytes) -> datetime:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``python -m devicemanager.tls.certificates``. Returns the exit code."""
+    return streams.answering("certificates", lambda: _answer(arguments))
+
+
+def _answer(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     try:
         _run(options)
@@ -142,36 +150,69 @@ def _run(options: argparse.Namespace) -> None:
     match options.what:
         case "self-signed":
             pair = self_signed(list(dict.fromkeys([*host_names(), *options.san])))
-            sys.stdout.write((pair.certificate + pair.key).decode("ascii"))
+            streams.print_answer((pair.certificate + pair.key).decode("ascii").rstrip("\n"))
         case "authority":
-            Authority.create(options.name).pem.write(options.directory, "ca")
+            _make(lambda: Authority.create(options.name).pem, options, options.directory, "ca")
         case "serving":
-            _authority_in(options.directory).serving(options.names).write(options.directory / options.names[0])
+            folder = options.directory / options.names[0]
+            _make(lambda: _authority_in(options.directory).serving(options.names), options, folder)
         case "client":
-            _authority_in(options.directory).client(options.name).write(options.directory / options.name)
+            folder = options.directory / options.name
+            _make(lambda: _authority_in(options.directory).client(options.name), options, folder)
         case _:
-            sys.stdout.write(f"{not_after(options.file.read_bytes()).isoformat()}\n")
+            streams.print_answer(not_after(options.file.read_bytes()).isoformat())
+
+
+def _make(pair: Callable[[], PemPair], options: argparse.Namespace, folder: Path, name: str = "tls") -> None:
+    """Write a new pair.
+
+    Raises:
+        ValueError: One is there, and may be in use.
+    """
+    there = [path for path in (folder / f"{name}.crt", folder / f"{name}.key") if path.exists()]
+    if there and not options.replace:
+        raise ValueError(f"{there[0]}: is there already; --replace makes a new pair in its place")
+    pair().write(folder, name)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m devicemanager.tls.certificates", description=__doc__)
+    parser = ArgumentParser(prog="python -m devicemanager.tls.certificates", description=__doc__)
     commands = parser.add_subparsers(dest="what", required=True)
     one = commands.add_parser("self-signed", help="print a self-signed serving pair")
-    one.add_argument("--san", action="append", default=[], help="another DNS name or IP address; repeatable")
-    one = commands.add_parser("authority", help="write DIRECTORY/ca.crt and ca.key")
-    one.add_argument("directory", type=Path)
-    one.add_argument("--name", default="accelerator device manager demo CA")
-    one = commands.add_parser(
+    one.add_argument(
+        "--san", type=_peer, action="append", default=[], help="another DNS name or IP address; repeatable"
+    )
+    authority = commands.add_parser("authority", help="write DIRECTORY/ca.crt and ca.key")
+    authority.add_argument("directory", type=Path)
+    authority.add_argument("--name", type=_common_name, default="accelerator device manager demo CA")
+    serving = commands.add_parser(
         "serving", help="write DIRECTORY/NAME/tls.crt and tls.key, signed by DIRECTORY/ca.key"
     )
-    one.add_argument("directory", type=Path)
-    one.add_argument("names", nargs="+", help="DNS names and IP addresses, the common name first")
-    one = commands.add_parser("client", help="write DIRECTORY/NAME/tls.crt and tls.key, signed by DIRECTORY/ca.key")
-    one.add_argument("directory", type=Path)
-    one.add_argument("name")
+    serving.add_argument("directory", type=Path)
+    serving.add_argument("names", type=_peer, nargs="+", help="DNS names and IP addresses, the common name first")
+    client = commands.add_parser(
+        "client", help="write DIRECTORY/NAME/tls.crt and tls.key, signed by DIRECTORY/ca.key"
+    )
+    client.add_argument("directory", type=Path)
+    client.add_argument("name", type=_peer)
+    for one in (authority, serving, client):
+        one.add_argument("--replace", action="store_true", help="make a new pair where there is one already")
     one = commands.add_parser("inspect", help="print when the first certificate of FILE ends")
     one.add_argument("file", type=Path)
     return parser
+
+
+def _peer(written: str) -> str:
+    """A DNS name or an IP address, which also names a folder."""
+    if not is_peer_name(written):
+        raise argparse.ArgumentTypeError(f"{excerpt(written)!r} is neither a DNS name nor an IP address")
+    return written
+
+
+def _common_name(written: str) -> str:
+    if not written.strip():
+        raise argparse.ArgumentTypeError("must not be empty")
+    return written
 
 
 def _authority_in(directory: Path) -> Authority:

@@ -18,7 +18,6 @@ from typing import Any, Final, Self
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import RawResponseMessage
-from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.streams import StreamReader
 from typing_extensions import override
 
@@ -28,6 +27,8 @@ from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
 from devicemanager.tls.material import chain_end
+from devicemanager.transport import body_memory
+from devicemanager.transport.failures import InterimAnswersError
 from devicemanager.transport.messages import Received, Request
 from devicemanager.transport.retries import Retries
 
@@ -39,6 +40,9 @@ ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
 
 INTERIM_LIMIT: Final = 8
 """Interim (1xx) answers before the answer. We ask for none, so a proper peer sends one or two at most."""
+
+_PIECE_BYTES: Final = 256 * 1024
+"""Decompressed at once."""
 
 _SECONDS: Final = re.compile(r"[0-9]+", re.ASCII)
 
@@ -165,7 +169,7 @@ class _Connection(ResponseHandler):
             super().feed_data(data, size)
         elif not self.is_eof():
             # The rest of what has come already is dropped, an answer in it included.
-            self.set_exception(BadHttpMessage(f"more than {INTERIM_LIMIT} interim answers"))
+            self.set_exception(InterimAnswersError(f"more than {INTERIM_LIMIT} interim answers"))
             if self.transport is not None:
                 self.transport.abort()
 
@@ -179,16 +183,27 @@ async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
         if decoder and decoder.eof:
             # The decoder would keep all that follows, and copy it with each chunk.
             raise FetchError(SourceState.INVALID, "the compressed body goes on after its end")
-        room = limit_bytes - len(body)
-        try:
-            body += decoder.decompress(chunk, room + 1) if decoder else chunk
-        except zlib.error as error:
-            raise FetchError(SourceState.INVALID, "the body is not the gzip it claims to be") from error
-        if len(body) > limit_bytes:
-            raise _too_long(limit_bytes)
+        while chunk:
+            piece, chunk = _decompressed(decoder, chunk)
+            if len(body) + len(piece) > limit_bytes:
+                raise _too_long(limit_bytes)
+            await body_memory.take(len(piece))
+            body += piece
+            if chunk:
+                await asyncio.sleep(0)  # a few bytes may become megabytes
     if decoder and not decoder.eof:
         raise FetchError(SourceState.INVALID, "the compressed body ended early")
     return bytes(body)
+
+
+def _decompressed(decoder: "zlib._Decompress | None", chunk: bytes) -> tuple[bytes, bytes]:
+    """What comes out next, and what is left to go in."""
+    if decoder is None:
+        return chunk, b""
+    try:
+        return decoder.decompress(chunk, _PIECE_BYTES), decoder.unconsumed_tail
+    except zlib.error as error:
+        raise FetchError(SourceState.INVALID, "the body is not the gzip it claims to be") from error
 
 
 def _decoder(encoding: str) -> "zlib._Decompress | None":

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 import aiohttp
+from aiohttp.http_exceptions import BadHttpMessage
 
 from devicemanager.errors import DocumentError, ExcessError, FetchError, excerpt
 from devicemanager.model.usage import SourceState
@@ -15,6 +17,10 @@ T = TypeVar("T")
 
 CONNECTION_LOST: Final = "the connection was lost before the answer"
 CERTIFICATE_REFUSED: Final = "certificate not accepted"
+
+
+class InterimAnswersError(BadHttpMessage):
+    """A peer sends interim answers without end; made by our own connections."""
 
 
 @asynccontextmanager
@@ -40,7 +46,9 @@ async def within(deadline_s: float) -> AsyncIterator[float]:
     except (aiohttp.ClientConnectionError, OSError) as error:
         raise FetchError(SourceState.UNREACHABLE, CONNECTION_LOST) from error
     except aiohttp.ClientError as error:
-        raise FetchError(SourceState.INVALID, "not HTTP as expected", detail=excerpt(str(error))) from error
+        ours = error.__cause__ if isinstance(error.__cause__, InterimAnswersError) else None
+        said = ours.message if ours else "the answer is not valid HTTP"
+        raise FetchError(SourceState.INVALID, said, detail=excerpt(str(error))) from error
 
 
 def unreadable(error: DocumentError) -> FetchError:
@@ -70,6 +78,10 @@ def _certificate_refused(error: Exception) -> FetchError:
 
 def _cause(error: OSError) -> str:
     """What went wrong without where: asyncio writes the address into the text of a refused connection."""
+    if isinstance(error, ssl.SSLError):  # whose number is OpenSSL's, and none of the system's
+        if error.reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}:
+            return "what listens there does not speak TLS"
+        return f"TLS handshake failed: {excerpt((error.reason or type(error).__name__).lower().replace('_', ' '))}"
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return excerpt(error.strerror or type(error).__name__)

@@ -45,6 +45,7 @@ class Received:
 
     Attributes:
         body: Decoded, within the limit; empty once it was read and only the times still matter.
+        length: Of the body in bytes, also once that is empty.
         received_monotonic_s: Our monotonic clock when the headers were in.
         age_s: The ``Age`` header; None where it is missing or no whole number of seconds.
         date: The sender's clock, from the ``Date`` header; None where it is missing or malformed.
@@ -57,6 +58,7 @@ class Received:
     age_s: int | None = None
     date: datetime | None = None
     retry_after_s: int | None = None
+    length: int = 0
 
     def answered_at(self, clock: Clock) -> datetime:
         """The sender's wall clock when it answered; our own where it does not say."""
@@ -65,4 +67,4 @@ class Received:
 
     def without_body(self) -> "Received":
         """The same without its body, for keeping."""
-        return replace(self, body=b"")
+        return replace(self, body=b"", length=len(self.body))

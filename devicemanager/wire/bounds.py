@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from devicemanager.errors import ExcessError
+from devicemanager.wire.steps import Steps, at_once
+
+_STEP_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +32,43 @@ class Bounds:
         Raises:
             ExcessError: It may hold more.
         """
+        at_once(self.check_in_steps(body, kind))
+
+    def check_in_steps(self, body: bytes | str, kind: str) -> Steps[None]:
+        """The same in steps of a millisecond at most: to count what is in 16 MiB takes up to 40."""
         if len(body) <= self.objects:
             return
-        objects, arrays, separators = _counts(body)
-        if objects > self.objects:
-            raise ExcessError(f"{kind}: more than {self.objects} objects")
-        if objects + arrays + separators > self.values:
-            raise ExcessError(f"{kind}: more than {self.values} values")
+        objects = values = 0
+        for begin in range(0, len(body), _STEP_BYTES):
+            counted, others = _counts(body, begin, begin + _STEP_BYTES)
+            objects += counted
+            values += counted + others
+            if objects > self.objects:
+                raise ExcessError(f"{kind}: more than {self.objects} objects")
+            if values > self.values:
+                raise ExcessError(f"{kind}: more than {self.values} values")
+            yield
 
 
-def _counts(body: bytes | str) -> tuple[int, int, int]:
+def _counts(body: bytes | str, begin: int, end: int) -> tuple[int, int]:
+    """How many objects begin there, and how many arrays and further values."""
     if isinstance(body, str):
-        return body.count("{"), body.count("["), body.count(",")
-    return body.count(b"{"), body.count(b"["), body.count(b",")
+        return body.count("{", begin, end), body.count("[", begin, end) + body.count(",", begin, end)
+    return body.count(b"{", begin, end), body.count(b"[", begin, end) + body.count(b",", begin, end)
 
 
-SNAPSHOT: Final = Bounds(objects=16_384, values=163_840)
-"""1,024 cards with every figure absent, and all slices that the existing operator may send, take two thirds."""
+SNAPSHOT: Final = Bounds(objects=16_384, values=114_688)
+"""Just enough for 1,024 cards with every figure absent, and all slices that the existing operator may send."""
 
-SUMMARY: Final = Bounds(objects=262_144, values=1_310_720)
-"""2,000 pods, four times what a large node runs, of four containers each, with every block that kubelets write."""
+SUMMARY: Final = Bounds(objects=262_144, values=917_504)
+"""Just enough for 2,000 pods, four times what a large node runs, of four containers each, with every block that
+kubelets write."""
+
+LENIENT_SUMMARY: Final = Bounds(objects=65_536, values=327_680)
+"""A summary that only the slower way can read, which builds everything: a quarter."""
+
+POD: Final = Bounds(objects=4_096, values=32_768)
+"""One pod of a summary: 64 containers with every block, and a hundred volumes, take a quarter."""
 
 API_OBJECT: Final = Bounds(objects=131_072, values=262_144)
 """Any one object of an API server, which stores at most 1.5 MiB of one, its managed fields included."""

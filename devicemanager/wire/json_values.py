@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from devicemanager.errors import DocumentError, excerpt
+from devicemanager.model.pod_stats import UNREADABLE
 from devicemanager.wire.bounds import API_OBJECT, Bounds
-
-UNREADABLE: Final = -1
-"""Stands for a value that is no integer. Negative, so every rule makes it ``invalid_data``."""
 
 _INTEGER_DIGITS: Final = 20
 """A longer integer is beyond 2^64; it stays text, because making a number of it costs quadratic time."""
@@ -56,8 +54,10 @@ def load_object(body: bytes | str, kind: str, bounds: Bounds = API_OBJECT) -> Ma
     return value
 
 
-def members(body: bytes, kind: str, array: str, bounds: Bounds) -> Iterator[tuple[str, object]]:
+def members(body: bytes, kind: str, array: str) -> Iterator[tuple[str, object]]:
     """The members of the JSON object in ``body``, one by one, and the array of one of them element by element.
+
+    For a body whose :mod:`~devicemanager.wire.bounds` were checked.
 
     So a large document is never held as a tree of values: freeing one takes a tenth of a second, in which no other
     thread runs.
@@ -66,13 +66,10 @@ def members(body: bytes, kind: str, array: str, bounds: Bounds) -> Iterator[tupl
         body: JSON, in an encoding of Unicode.
         kind: Names the document in errors.
         array: The member whose elements are given, each under its name. It may come once.
-        bounds: What the body may hold.
 
     Raises:
         DocumentError: Not JSON, no object, or nested beyond reason. What was given then counts no more.
-        ExcessError: It may hold more than ``bounds`` allow; nothing was given then.
     """
-    bounds.check(body, kind)
     try:
         cursor = _Cursor(body.decode(json.detect_encoding(body), "surrogatepass"))
         if not cursor.takes("{"):

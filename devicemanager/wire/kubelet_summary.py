@@ -1,26 +1,27 @@
-"""The kubelet's ``/stats/summary``: the largest document the worker reads, decoded to the few keys it needs.
+"""The kubelet's ``/stats/summary``: the largest document the worker reads.
 
-Typed decoding costs an eighth of reading everything, so it comes first. It refuses the whole document for one field
-of the wrong type; only then the slower way is taken, in which only the malformed pod or field is absent.
+It is split into its pods, each of which stays JSON until its figures are asked for: so a summary takes as much
+memory as it came with, and nothing that one peer sends takes long at once. Typed decoding of a pod, to the few keys
+that are needed, costs an eighth of reading everything, so it comes first. It refuses the pod for one field of the
+wrong type; only then the slower way is taken, in which only the malformed field is absent.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
-from typing import Final
+from itertools import islice, starmap
+from typing import Final, TypeAlias
 
 import msgspec
 
-from devicemanager.errors import ExcessError
-from devicemanager.model.pod_stats import ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
+from devicemanager.errors import DocumentError, ExcessError
+from devicemanager.model.pod_stats import UNREADABLE, ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
 from devicemanager.rules import kubelet
 from devicemanager.wire import bounds, timestamps
-from devicemanager.wire.json_values import UNREADABLE, integer, items, member, members, text
+from devicemanager.wire.json_values import integer, items, load, member, members, text
 from devicemanager.wire.kubelet_summary_document import (
     Container,
     Cpu,
     Disk,
-    Document,
     Memory,
     Node,
     NodeMemory,
@@ -28,8 +29,15 @@ from devicemanager.wire.kubelet_summary_document import (
     PodRef,
     UnreadableContainer,
 )
+from devicemanager.wire.steps import Steps, at_once
 
 _KIND: Final = "kubelet summary"
+
+_Identity: TypeAlias = tuple[str, str, str]
+"""A pod's namespace, name and UID, as its kubelet has them."""
+
+_Entry: TypeAlias = msgspec.Raw | Pod
+"""A pod as it came, or what could be read of it."""
 
 PODS_LIMIT: Final = 2000
 """Entries of one summary: four times the pods of a large node."""
@@ -41,11 +49,37 @@ CONTAINERS_LIMIT: Final = 64
 """Containers read of one pod. More cost that pod what is added up over them, and no other pod anything: whoever may
 make pods must not be able to hide a node's."""
 
-_DECODER: Final = msgspec.json.Decoder(Document)
+POD_BYTES: Final = 256 * 1024
+"""A longer pod has no figures: 64 containers with every block take 70 KiB. To read one takes some milliseconds."""
+
+LENIENT_BYTES: Final = 4 * 1024 * 1024
+"""The longest summary that is read in the slower way: what it holds as text takes up to four times as much."""
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    """A summary, and what is in it as JSON."""
+
+    node: msgspec.Raw = msgspec.Raw(b"null")
+    pods: list[msgspec.Raw] | None = None
+
+
+class _Reference(msgspec.Struct, gc=False, rename="camel"):
+    """A pod, of which only the identity is looked at."""
+
+    pod_ref: PodRef | None = None
+
+
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_REFERENCE: Final = msgspec.json.Decoder(_Reference)
+_NODE: Final = msgspec.json.Decoder(Node | None)
+_POD: Final = msgspec.json.Decoder(Pod)
+
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises where a field has not its type, or the text is no JSON as kubelets write it."""
 
 
 class Summary:
-    """One node's summary. Immutable; the pods are turned into values only when asked for.
+    """One node's summary. Immutable once it is decoded; pods are turned into values only when asked for.
 
     Attributes:
         node_name: As the kubelet calls its node; None where it does not say.
@@ -55,16 +89,12 @@ class Summary:
 
     __slots__ = ("_by_pod", "node_cpu_time", "node_memory_bytes", "node_name")
 
-    def __init__(self, document: Document) -> None:
-        node = document.node or Node()
+    def __init__(self, node: Node | None, by_pod: Mapping[_Identity, Sequence[_Entry]]) -> None:
+        node = node or Node()
         self.node_name: str | None = node.node_name or None
         self.node_cpu_time: datetime | None = timestamps.parse(node.cpu.time) if node.cpu is not None else None
         self.node_memory_bytes: int | None = _memory_capacity(node.memory)
-        self._by_pod: dict[tuple[str, str, str], list[Pod]] = {}
-        for pod in document.pods or ():
-            if pod.pod_ref is not None and pod.pod_ref.uid:
-                key = (pod.pod_ref.namespace, pod.pod_ref.name, pod.pod_ref.uid)
-                self._by_pod.setdefault(key, []).append(pod)
+        self._by_pod = by_pod
 
     def __len__(self) -> int:
         return len(self._by_pod)
@@ -72,7 +102,7 @@ class Summary:
     @property
     def pods(self) -> Iterator[PodStats]:
         """Every pod with an identity, in the kubelet's order; of entries with the same one the newest."""
-        return map(_newest, self._by_pod.values())
+        return starmap(_newest, self._by_pod.items())
 
     def lists(self, namespace: str, name: str, uid: str) -> bool:
         """Whether :meth:`pod` has an entry; to ask costs nothing."""
@@ -84,8 +114,9 @@ class Summary:
         Args:
             uid: One of those under which the kubelet may list it (``Pod.kubelet_uids``).
         """
-        entries = self._by_pod.get((namespace, name, uid))
-        return None if entries is None else _newest(entries)
+        identity = (namespace, name, uid)
+        entries = self._by_pod.get(identity)
+        return None if entries is None else _newest(identity, entries)
 
 
 def decode(body: bytes) -> Summary:
@@ -95,40 +126,91 @@ def decode(body: bytes) -> Summary:
         DocumentError: Not JSON, or not an object.
         ExcessError: It holds more than the pods of any node.
     """
-    summary = decode_typed(body)
-    return decode_lenient(body) if summary is None else summary
+    return at_once(decode_in_steps(body))
 
 
-def decode_typed(body: bytes) -> Summary | None:
-    """The summary if every field has its type; None if the slower way is to be taken.
-
-    Raises:
-        ExcessError: It holds more than the pods of any node.
-    """
-    bounds.SUMMARY.check(body, _KIND)
+def decode_in_steps(body: bytes) -> Steps[Summary]:
+    """The same in steps, of which the longest is the search for the ends of the pods: 3 ms for each MiB."""
+    yield from bounds.SUMMARY.check_in_steps(body, _KIND)
     try:
-        document = _DECODER.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    _check_pods(len(document.pods or ()))
-    return Summary(document)
+        envelope = _ENVELOPE.decode(body)
+    except _UNREADABLE:
+        return (yield from decode_lenient_in_steps(body))
+    yield
+    _check_pods(len(envelope.pods or ()))
+    by_pod: dict[_Identity, list[_Entry]] = {}
+    for raw in envelope.pods or ():
+        _add(by_pod, *_entry(raw))
+        yield
+    return Summary(_read_node(envelope.node), by_pod)
 
 
-def decode_lenient(body: bytes) -> Summary:
+def decode_lenient_in_steps(body: bytes) -> Steps[Summary]:
     """The summary, in which a malformed field is absent. Takes fifteen times as long.
 
     Raises:
         DocumentError: Not JSON, or not an object.
-        ExcessError: It holds more than the pods of any node.
+        ExcessError: It holds too much to be read in this way.
     """
-    document = Document(pods=[])
-    for key, value in members(body, _KIND, "pods", bounds.SUMMARY):
+    if len(body) > LENIENT_BYTES:
+        raise ExcessError(f"{_KIND}: not as kubelets write it, and more than {LENIENT_BYTES} bytes")
+    yield from bounds.LENIENT_SUMMARY.check_in_steps(body, _KIND)
+    node: Node | None = None
+    by_pod: dict[_Identity, list[_Entry]] = {}
+    count = 0
+    for key, value in members(body, _KIND, "pods"):
         if key == "node":
-            document.node = _node(value)
-        elif key == "pods" and document.pods is not None:
-            document.pods.append(_pod(value))
-            _check_pods(len(document.pods))
-    return Summary(document)
+            node = _node(value)
+        elif key == "pods":
+            count += 1
+            _check_pods(count)
+            pod = _pod(value)
+            _add(by_pod, pod.pod_ref, pod)
+        yield
+    return Summary(node, by_pod)
+
+
+def _read_node(raw: msgspec.Raw) -> Node | None:
+    """What can be read of the node; nothing where it holds more than any."""
+    try:
+        return _NODE.decode(raw) if len(raw) <= POD_BYTES else None
+    except _UNREADABLE:
+        return _node(_load(raw))
+
+
+def _entry(raw: msgspec.Raw) -> tuple[PodRef | None, _Entry]:
+    """A pod of a summary: whose it is, and what is kept of it."""
+    try:
+        return _REFERENCE.decode(raw).pod_ref, raw
+    except _UNREADABLE:
+        pod = _pod(_load(raw))
+        return pod.pod_ref, pod
+
+
+def _read(entry: _Entry) -> Pod | None:
+    """The figures of an entry; None where it holds more than any pod, or is no JSON."""
+    if isinstance(entry, Pod):
+        return entry
+    if len(entry) > POD_BYTES:
+        return None
+    try:
+        return _POD.decode(entry)
+    except _UNREADABLE:
+        loaded = _load(entry)
+        return None if loaded is None else _pod(loaded)
+
+
+def _load(raw: msgspec.Raw) -> object:
+    """The value; None where it is no JSON, or holds more than a pod or node."""
+    try:
+        return load(bytes(raw), _KIND, bounds.POD) if len(raw) <= POD_BYTES else None
+    except DocumentError:
+        return None
+
+
+def _add(by_pod: dict[_Identity, list[_Entry]], ref: PodRef | None, entry: _Entry) -> None:
+    if ref is not None and ref.uid:
+        by_pod.setdefault((ref.namespace, ref.name, ref.uid), []).append(entry)
 
 
 def _check_pods(count: int) -> None:
@@ -145,13 +227,14 @@ def _memory_capacity(memory: NodeMemory | None) -> int | None:
     return memory.available_bytes + memory.working_set_bytes or None
 
 
-def _newest(entries: Sequence[Pod]) -> PodStats:
-    first = _pod_stats(entries[0])
-    if len(entries) == 1:
-        return first
+def _newest(identity: _Identity, entries: Sequence[_Entry]) -> PodStats:
     if len(entries) > ENTRIES_LIMIT:  # to compare thousands would take seconds
-        return PodStats(first.namespace, first.name, first.uid, containers=None)
-    return kubelet.newest([first, *map(_pod_stats, entries[1:])])
+        return PodStats(*identity, containers=None)
+    found = [
+        PodStats(*identity, containers=None) if (pod := _read(each)) is None else _pod_stats(pod)
+        for each in entries
+    ]
+    return found[0] if len(found) == 1 else kubelet.newest(found)
 
 
 def _pod_stats(pod: Pod) -> PodStats:

@@ -57,8 +57,3 @@ class Node(msgspec.Struct, gc=False, rename="camel"):
     node_name: str | None = None
     cpu: Cpu | None = None
     memory: NodeMemory | None = None
-
-
-class Document(msgspec.Struct, gc=False):
-    node: Node | None = None
-    pods: list[Pod] | None = None

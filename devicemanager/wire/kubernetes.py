@@ -10,6 +10,7 @@ import msgspec
 
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.wire import bounds
+from devicemanager.wire.steps import Steps, at_once
 
 T = TypeVar("T")
 
@@ -82,7 +83,12 @@ _STATUS: Final = msgspec.json.Decoder(Status)
 
 def parse_list_page(body: bytes) -> ListPage:
     """One page of a list. Raises DocumentError."""
-    bounds.LIST_PAGE.check(body, "list")
+    return at_once(parse_list_page_in_steps(body))
+
+
+def parse_list_page_in_steps(body: bytes) -> Steps[ListPage]:
+    """The same in steps."""
+    yield from bounds.LIST_PAGE.check_in_steps(body, "list")
     return _decoded(_LIST_PAGE, body, "list")
 
 

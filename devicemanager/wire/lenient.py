@@ -4,7 +4,7 @@ A peer may be older, newer, another program, or broken. Each type here turns wha
 absence instead of an error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Final, TypeVar
@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 from devicemanager.errors import excerpt
 from devicemanager.model.accelerator import Figure, Reason
 from devicemanager.wire import timestamps
+from devicemanager.wire.steps import Steps
 
 LARGEST_INTEGER: Final = (1 << 63) - 1
 """The largest integer that all readers of JSON in this chain hold exactly."""
@@ -33,29 +34,16 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
 
 
-def valid_items(model: type[Item]) -> Callable[[object], list[Item]]:
-    """A validator that keeps the valid items of an array. A null array is an empty one."""
-
-    def keep(raw: object) -> list[Item]:
-        if raw is None:
-            return []
-        if not isinstance(raw, list):
-            raise ValueError("must be an array")  # noqa: TRY004 - pydantic reports a ValueError, not a TypeError
-        items = []
-        for item in raw:
-            try:
-                items.append(model.model_validate(item))
-            except ValidationError:
-                continue
-        return items
-
-    return keep
-
-
-def items_or_none(model: type[Item]) -> Callable[[object], list[Item]]:
-    """The same for an optional array: anything else than an array is an empty one."""
-    keep = valid_items(model)
-    return lambda raw: keep(raw if isinstance(raw, list) else None)
+def valid_items(model: type[Item], raw: Iterable[object]) -> Steps[list[Item]]:
+    """The valid ones of the elements of an array; a step for each."""
+    accept = item_or_none(model)
+    found = []
+    for each in raw:
+        item = accept(each)
+        if item is not None:
+            found.append(item)
+        yield
+    return found
 
 
 def item_or_none(model: type[Item]) -> Callable[[object], Item | None]:
@@ -68,6 +56,14 @@ def item_or_none(model: type[Item]) -> Callable[[object], Item | None]:
             return None
 
     return accept
+
+
+def _array(raw: object) -> object:
+    if raw is None:
+        return []
+    if not isinstance(raw, list):
+        raise ValueError("must be an array")  # noqa: TRY004 - pydantic reports a ValueError, not a TypeError
+    return raw
 
 
 def _figure(raw: object) -> Figure:
@@ -114,6 +110,12 @@ def _lines(raw: object) -> dict[str, str]:
     named = islice(raw.items(), _REASONS_LIMIT)
     return {excerpt(key): line for key, value in named if (line := _line(value)) is not None}
 
+
+ArrayField = Annotated[list[object], PlainValidator(_array)]
+"""An array, whose elements are not looked at yet; null is an empty one."""
+
+OptionalArrayField = Annotated[list[object], PlainValidator(lambda raw: raw if isinstance(raw, list) else [])]
+"""The same, and anything else than an array is an empty one."""
 
 FigureField = Annotated[Figure, PlainValidator(_figure)]
 """An integer of 0..2^63-1. Null or missing is ``not_reported``, all else ``invalid_data``."""

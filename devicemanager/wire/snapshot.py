@@ -8,9 +8,9 @@ sample, parsing on each read of a peer, which may be older, newer or the operato
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
+from pydantic import Field, PlainValidator, ValidationError
 from pydantic_core import from_json
 
 from devicemanager.errors import DocumentError, ExcessError, excerpt
@@ -23,18 +23,20 @@ from devicemanager.rules.snapshot_view import agreed
 from devicemanager.wire import bounds
 from devicemanager.wire.json_values import items, member
 from devicemanager.wire.lenient import (
+    ArrayField,
     Document,
     FigureField,
     FlagField,
     KeyField,
     LineField,
     LinesField,
+    OptionalArrayField,
     TimeField,
     item_or_none,
-    items_or_none,
     valid_items,
 )
 from devicemanager.wire.snapshot_slices import RECORD_LIMITS, CardPartition, FiguresDocument, usable_slices
+from devicemanager.wire.steps import Steps, at_once
 
 BODY_LIMIT_BYTES: Final = 4 << 20
 """The most that is parsed; 1,024 cards take about 0.5 MiB, 256 with all their slices 1.5 MiB."""
@@ -143,22 +145,46 @@ def parse(body: bytes) -> PeerSnapshot:
             ``groups`` and a ``timestamp``.
         ExcessError: There are more bytes, groups, cards or slices than a snapshot may hold.
     """
+    return at_once(parse_in_steps(body))
+
+
+def parse_in_steps(body: bytes) -> Steps[PeerSnapshot]:
+    """The same in steps, of a card or slice each. The longest is the first, which reads the JSON: 15 ms for as many
+    cards and slices as one may have.
+    """
     if len(body) > BODY_LIMIT_BYTES:
         raise ExcessError(f"snapshot: more than {BODY_LIMIT_BYTES} bytes")
-    bounds.SNAPSHOT.check(body, "snapshot")
+    yield from bounds.SNAPSHOT.check_in_steps(body, "snapshot")
     try:
         raw = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise DocumentError(f"snapshot: {excerpt(str(error))}") from None
     if not isinstance(raw, dict):
         raise DocumentError("snapshot: must be an object")
+    yield
     _check_counts(raw)
     try:
         envelope = _Envelope.model_validate(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise DocumentError(f"snapshot: {first['loc'][0]}: {excerpt(first['msg'])}") from None
-    return envelope.peer_snapshot()
+    yield
+    cards, partitions = yield from _cards(envelope.groups)
+    slices, reason = yield from usable_slices(envelope.slices)
+    state, detail = _state(envelope.collector)
+    period = None if isinstance(envelope.period_seconds, Reason) else envelope.period_seconds
+    return PeerSnapshot(
+        timestamp=envelope.timestamp,
+        period_s=freshness.effective_period_s(period),
+        node_name=envelope.node_name,
+        state=state,
+        detail=detail,
+        cards=cards,
+        partitions=partitions,
+        slices=None if slices is None else slices.usages,
+        slice_devices={} if slices is None else slices.devices,
+        slices_reason=reason,
+    )
 
 
 def _check_counts(raw: Mapping[str, object]) -> None:
@@ -185,7 +211,7 @@ class _Card(FiguresDocument):
     unhealthy: FlagField = Reason.NOT_REPORTED
     unhealthy_reason: LineField = None
     notes: LinesField = Field(default_factory=dict)
-    partitions: Annotated[tuple[CardPartition, ...], BeforeValidator(items_or_none(CardPartition))] = ()
+    partitions: OptionalArrayField = Field(default_factory=list)
 
     def snapshot_card(self) -> SnapshotCard:
         return SnapshotCard(
@@ -202,7 +228,7 @@ class _Card(FiguresDocument):
 
 class _Group(Document):
     manufacturer: KeyField
-    accelerators: Annotated[tuple[_Card, ...], BeforeValidator(valid_items(_Card))]
+    accelerators: ArrayField
 
 
 class _Collector(Document):
@@ -213,27 +239,10 @@ class _Collector(Document):
 class _Envelope(Document):
     timestamp: TimeField
     period_seconds: FigureField = Reason.NOT_REPORTED
-    groups: Annotated[tuple[_Group, ...], BeforeValidator(valid_items(_Group))]
+    groups: ArrayField
     node_name: LineField = None
     collector: Annotated[_Collector | None, PlainValidator(item_or_none(_Collector))] = None
     slices: object = None
-
-    def peer_snapshot(self) -> PeerSnapshot:
-        state, detail = _state(self.collector)
-        period = None if isinstance(self.period_seconds, Reason) else self.period_seconds
-        slices, reason = usable_slices(self.slices)
-        return PeerSnapshot(
-            timestamp=self.timestamp,
-            period_s=freshness.effective_period_s(period),
-            node_name=self.node_name,
-            state=state,
-            detail=detail,
-            cards=_cards(self.groups),
-            partitions=_partitions(self.groups),
-            slices=None if slices is None else slices.by_manufacturer,
-            slice_devices={} if slices is None else slices.devices_by_manufacturer,
-            slices_reason=reason,
-        )
 
 
 def _state(collector: _Collector | None) -> tuple[CollectorState, str | None]:
@@ -245,23 +254,28 @@ def _state(collector: _Collector | None) -> tuple[CollectorState, str | None]:
         return CollectorState.FAILED, f"the device manager reports a state unknown here: {excerpt(collector.state)}"
 
 
-def _cards(groups: Iterable[_Group]) -> Mapping[str, tuple[SnapshotCard, ...]]:
-    """Cards by manufacturer, in the sender's order, each id once; of two with one id, what they agree on."""
+_Partitions: TypeAlias = Mapping[str, tuple[SliceUsage, ...]]
+
+
+def _cards(groups: Iterable[object]) -> Steps[tuple[Mapping[str, tuple[SnapshotCard, ...]], _Partitions]]:
+    """Cards by manufacturer, and the partitions that are listed on them, in the sender's order.
+
+    Each card's id comes once; of two with one id, what they agree on. There are no partitions of a manufacturer
+    that is not named.
+    """
     cards: dict[str, dict[str, SnapshotCard]] = {}
-    for group in groups:
+    partitions: dict[str, list[SliceUsage]] = {}
+    for group in (yield from valid_items(_Group, groups)):
         known = cards.setdefault(group.manufacturer, {})
-        for card in group.accelerators:
+        for card in (yield from valid_items(_Card, group.accelerators)):
             found = card.snapshot_card()
             known[card.id] = agreed(known[card.id], found) if card.id in known else found
-    return {manufacturer: tuple(known.values()) for manufacturer, known in cards.items()}
-
-
-def _partitions(groups: Iterable[_Group]) -> Mapping[str, tuple[SliceUsage, ...]]:
-    """The partitions listed on cards, by manufacturer; there are none of a manufacturer that is not named."""
-    partitions: dict[str, list[SliceUsage]] = {}
-    for group in groups:
-        for card in group.accelerators:
-            found = [partition.slice_usage(card.id) for partition in card.partitions]
-            if found:
-                partitions.setdefault(group.manufacturer, []).extend(found)
-    return {manufacturer: tuple(found) for manufacturer, found in partitions.items()}
+            listed = yield from valid_items(CardPartition, card.partitions)
+            if listed:
+                usages = partitions.setdefault(group.manufacturer, [])
+                usages += [partition.slice_usage(card.id) for partition in listed]
+            yield
+    return (
+        {manufacturer: tuple(known.values()) for manufacturer, known in cards.items()},
+        {manufacturer: tuple(found) for manufacturer, found in partitions.items()},
+    )

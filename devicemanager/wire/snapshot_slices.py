@@ -4,17 +4,19 @@ It has a version of its own. A section of another version is not used at all, be
 something else; within an accepted one, a bad record costs itself only.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Final, TypeVar
+from typing import Final, TypeVar
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from devicemanager.model.figures import FIGURES, Figure, Figures
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import SliceDevice, SliceUsage
 from devicemanager.rules import plausibility
 from devicemanager.wire.lenient import (
+    ArrayField,
     Document,
     FigureField,
     KeyField,
@@ -23,8 +25,8 @@ from devicemanager.wire.lenient import (
     ReasonField,
     ReasonsField,
     item_or_none,
-    valid_items,
 )
+from devicemanager.wire.steps import Steps
 
 _VERSIONS: Final = range(1, 2)
 
@@ -138,46 +140,65 @@ class _Device(Document):
         return SliceDevice(self.device_id, self.memory_reason, self.cores_reason)
 
 
+class _Section(Document):
+    """The section, whose records are not looked at yet."""
+
+    usages: ArrayField = Field(default_factory=list)
+    devices: ArrayField = Field(default_factory=list)
+    partitions: ArrayField = Field(default_factory=list)
+
+
 class _Version(Document):
     schema_version: FigureField = Reason.NOT_REPORTED
 
 
-class Slices(Document):
-    """What containers hold on cards that they share, and on partitions."""
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """What containers hold on cards that they share, and on partitions. By manufacturer, in the sender's order.
 
-    usages: Annotated[tuple[_Usage, ...], BeforeValidator(valid_items(_Usage))] = ()
-    devices: Annotated[tuple[_Device, ...], BeforeValidator(valid_items(_Device))] = ()
-    partitions: Annotated[tuple[_Partition, ...], BeforeValidator(valid_items(_Partition))] = ()
+    Attributes:
+        usages: Those of cards, then those of partitions.
+        devices: The cards that were looked at.
+    """
 
-    @property
-    def by_manufacturer(self) -> Mapping[str, tuple[SliceUsage, ...]]:
-        """Usages, then partitions, each in the sender's order."""
-        return _sorted_out((item.manufacturer, item.slice_usage()) for item in self.usages + self.partitions)
-
-    @property
-    def devices_by_manufacturer(self) -> Mapping[str, tuple[SliceDevice, ...]]:
-        """The cards that were looked at."""
-        return _sorted_out((item.manufacturer, item.slice_device()) for item in self.devices)
+    usages: Mapping[str, tuple[SliceUsage, ...]]
+    devices: Mapping[str, tuple[SliceDevice, ...]]
 
 
-def usable_slices(raw: object) -> tuple[Slices | None, Reason | None]:
-    """The section, or why there is none to be used."""
+def usable_slices(raw: object) -> Steps[tuple[Slices | None, Reason | None]]:
+    """The section, or why there is none to be used; in steps of a record each."""
     version = item_or_none(_Version)(raw)
     if version is None:
         return None, Reason.UNSUPPORTED
     if version.schema_version not in _VERSIONS:
         return None, Reason.VERSION_SKEW
-    slices = item_or_none(Slices)(raw)
-    return slices, Reason.INVALID_DATA if slices is None else None
+    section = item_or_none(_Section)(raw)
+    if section is None:
+        return None, Reason.INVALID_DATA
+    usages: dict[str, list[SliceUsage]] = {}
+    sections: tuple[tuple[type[_Usage | _Partition], list[object]], ...] = (
+        (_Usage, section.usages),
+        (_Partition, section.partitions),
+    )
+    for model, records in sections:
+        for record in records:
+            used = item_or_none(model)(record)
+            if used is not None:
+                usages.setdefault(used.manufacturer, []).append(used.slice_usage())
+            yield
+    devices: dict[str, list[SliceDevice]] = {}
+    for record in section.devices:
+        device = item_or_none(_Device)(record)
+        if device is not None:
+            devices.setdefault(device.manufacturer, []).append(device.slice_device())
+        yield
+    return Slices(_frozen(usages), _frozen(devices)), None
 
 
 _Value = TypeVar("_Value")
 
 
-def _sorted_out(items: Iterable[tuple[str, _Value]]) -> Mapping[str, tuple[_Value, ...]]:
-    sorted_out: dict[str, list[_Value]] = {}
-    for manufacturer, value in items:
-        sorted_out.setdefault(manufacturer, []).append(value)
+def _frozen(sorted_out: Mapping[str, list[_Value]]) -> Mapping[str, tuple[_Value, ...]]:
     return {manufacturer: tuple(values) for manufacturer, values in sorted_out.items()}
 
 

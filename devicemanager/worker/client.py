@@ -12,14 +12,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from devicemanager.clock import Clock, SystemClock
+from devicemanager.serving.budget import WORKER_DOCUMENTS, DocumentLimits
+from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.worker.cluster import Cluster, ClusterClient
 from devicemanager.worker.credentials import CredentialsSource
 from devicemanager.worker.deadlines import DEADLINES, Deadlines
+from devicemanager.worker.decoding import Decoding
 from devicemanager.worker.device_managers import DeviceManagers
 from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess
 from devicemanager.worker.kubelet import KubeletSource, ProxiedKubelets
 from devicemanager.worker.metrics_server import MetricsServer
 from devicemanager.worker.read import WorkloadReader
+from devicemanager.worker.slices import Slices
 from devicemanager.worker.sources import AGES, Ages, Sources
 from devicemanager.worker.workloads.instance.workload import INSTANCE
 from devicemanager.worker.workloads.reads import WorkloadReads
@@ -42,6 +46,7 @@ class ReadOptions:
         kubelets: How kubelets are asked directly; None to ask them through the API server.
         ages: For how long answers are shared with those who come later.
         deadlines: Of a read and its parts.
+        documents: What documents of peers may take of memory.
     """
 
     device_manager_tls: Callable[[], ssl.SSLContext] | None = field(default=None, repr=False)
@@ -50,6 +55,7 @@ class ReadOptions:
     kubelets: KubeletAccess | None = None
     ages: Ages = AGES
     deadlines: Deadlines = DEADLINES
+    documents: DocumentLimits = WORKER_DOCUMENTS
 
 
 READ_OPTIONS: Final = ReadOptions()
@@ -91,18 +97,30 @@ async def connect(
     """
     clock = clock or SystemClock()
     failure: BaseException | None = None
+    slices, bodies = Slices(clock), BodyMemory(options.documents.arriving_bytes)
+    decoding = Decoding(slices)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(ClusterClient(credentials, clock))
-        device_managers = await stack.enter_async_context(_device_managers(cluster, options, clock))
-        kubelets: KubeletSource = ProxiedKubelets(cluster)
+        device_managers = await stack.enter_async_context(_device_managers(cluster, options, clock, decoding))
+        kubelets: KubeletSource = ProxiedKubelets(cluster, decoding)
         if options.kubelets is not None:
-            kubelets = await stack.enter_async_context(DirectKubelets(cluster, cluster, options.kubelets, clock))
+            direct = DirectKubelets(cluster, cluster, options.kubelets, clock, decoding)
+            kubelets = await stack.enter_async_context(direct)
         sources = await stack.enter_async_context(
-            Sources(kubelets, MetricsServer(cluster), device_managers, clock, options.ages)
+            Sources(
+                kubelets,
+                MetricsServer(cluster),
+                device_managers,
+                clock,
+                options.ages,
+                options.documents,
+                slices=slices,
+                bodies=bodies,
+            )
         )
         readers = {
             workload.resource.plural: WorkloadReader(
-                await stack.enter_async_context(WorkloadReads(workload, cluster, clock)),
+                await stack.enter_async_context(WorkloadReads(workload, cluster, clock, slices, bodies)),
                 sources,
                 clock,
                 options.deadlines,
@@ -134,11 +152,12 @@ async def connect_reader(
         yield side.readers[workload.resource.plural]
 
 
-def _device_managers(cluster: Cluster, options: ReadOptions, clock: Clock) -> DeviceManagers:
+def _device_managers(cluster: Cluster, options: ReadOptions, clock: Clock, decoding: Decoding) -> DeviceManagers:
     return DeviceManagers(
         cluster,
         options.device_manager_tls,
         clock,
         namespace=options.device_manager_namespace,
         server_name=options.device_manager_server_name,
+        decoding=decoding,
     )

@@ -89,6 +89,7 @@ class DeviceManagers:
         clock: For the times of answers.
         namespace: Where the device managers run, and nowhere else is looked.
         server_name: The name their certificates carry; None to verify the address.
+        decoding: Shared with others that decode; None for an own.
     """
 
     def __init__(
@@ -99,10 +100,11 @@ class DeviceManagers:
         *,
         namespace: str,
         server_name: str | None = None,
+        decoding: Decoding | None = None,
     ) -> None:
         self._tls = tls
         self._http = HttpClient(clock)
-        self._decoding = Decoding()
+        self._decoding = decoding or Decoding()
         self._namespace = namespace
         self._server_name = server_name
         self._pods: Reflector[DeviceManager] = Reflector(
@@ -224,7 +226,7 @@ class DeviceManagers:
     async def _read(self, device_manager: DeviceManager, received: Received) -> SnapshotRead:
         if received.status != 200:
             raise FetchError(_state_of(received.status), f"HTTP {received.status}", status=received.status)
-        found = await self._decoding(snapshot.parse, received.body)
+        found = await self._decoding(snapshot.parse_in_steps, received.body)
         if found.node_name is not None and found.node_name != device_manager.node:
             named = repr(excerpt(found.node_name, 64))
             raise FetchError(SourceState.INVALID, "it answers for another node", detail=named)

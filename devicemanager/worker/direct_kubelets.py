@@ -19,13 +19,14 @@ from yarl import URL
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
+from devicemanager.rules.object_names import is_name
 from devicemanager.settings.kubelet import NODE_NAME
 from devicemanager.transport.client import HttpClient
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import nodes
 from devicemanager.worker.api_errors import fetch_error
-from devicemanager.worker.cluster import Cluster, is_name, object_path
+from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.credentials import Credentials
 from devicemanager.worker.deadlines import Countdown
 from devicemanager.worker.decoding import Decoding
@@ -86,15 +87,23 @@ class DirectKubelets(KubeletSource):
         bearer: Gives the token to show.
         access: How to ask.
         clock: For the times of answers.
+        decoding: Shared with others that decode; None for an own.
     """
 
-    def __init__(self, cluster: Cluster, bearer: Bearer, access: KubeletAccess, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        bearer: Bearer,
+        access: KubeletAccess,
+        clock: Clock,
+        decoding: Decoding | None = None,
+    ) -> None:
         self._cluster = cluster
         self._bearer = bearer
         self._access = access
         self._clock = clock
         self._http = HttpClient(clock)
-        self._decoding = Decoding()
+        self._decoding = decoding or Decoding()
         self._nodes: SharedReads[str, _Located] = SharedReads(self._locate, clock, max_age_s=ADDRESS_MAX_AGE_S)
 
     async def __aenter__(self) -> Self:

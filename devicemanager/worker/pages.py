@@ -12,7 +12,9 @@ import structlog
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.serving.budget import BODY_BYTES
 from devicemanager.serving.log_rate import RateLimitedLog
+from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.transport.failures import unreadable
 from devicemanager.wire import kubernetes
 from devicemanager.worker.cluster import Cluster
@@ -23,7 +25,7 @@ T = TypeVar("T")
 PAGE_ITEMS: Final = 250
 """Objects per page: a pod with its managed fields is 5 to 30 KiB."""
 
-PAGE_LIMIT_BYTES: Final = 16 * 1024 * 1024
+PAGE_LIMIT_BYTES: Final = BODY_BYTES
 
 LIST_LIMIT_ITEMS: Final = 50_000
 """Objects in one list: five times the nodes of the largest cluster that Kubernetes supports."""
@@ -51,11 +53,20 @@ class Lister:
     Args:
         cluster: Where they live.
         clock: Limits the lines in the log.
+        slices: In which pages are read; None for own ones.
+        bodies: Counts what pages take; None for nobody.
     """
 
-    def __init__(self, cluster: Cluster, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock | None = None,
+        slices: Slices | None = None,
+        bodies: BodyMemory | None = None,
+    ) -> None:
         self._cluster = cluster
-        self._slices = Slices(clock)
+        self._slices = slices or Slices(clock)
+        self._bodies = bodies or BodyMemory(PAGE_LIMIT_BYTES)
         self._rated = RateLimitedLog(structlog.get_logger().bind(), (clock or SystemClock()).monotonic)
 
     async def list(
@@ -93,9 +104,12 @@ class Lister:
         try:
             async with asyncio.timeout(deadline_s):
                 while True:
-                    body = await self._cluster.get(path, query, deadline_s=deadline_s, limit_bytes=PAGE_LIMIT_BYTES)
-                    page = kubernetes.parse_list_page(body)
-                    await self._slices.map(add, page.items or ())
+                    with self._bodies.holding():
+                        body = await self._cluster.get(
+                            path, query, deadline_s=deadline_s, limit_bytes=PAGE_LIMIT_BYTES
+                        )
+                        page = await self._slices.run(kubernetes.parse_list_page_in_steps(body))
+                        await self._slices.map(add, page.items or ())
                     following = page.metadata.continue_
                     cut = _cut(len(items), following, pages)
                     if cut is not None:

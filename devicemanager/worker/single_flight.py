@@ -4,6 +4,8 @@ A flight does not end with a caller that leaves or is cancelled. Answers and fli
 """
 
 import asyncio
+import math
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +27,12 @@ KEEP_AT_MOST: Final = 4096
 
 FLIGHTS_AT_MOST: Final = 4096
 """Under way at once. Flights outlive those who began them, so callers who leave at once could begin any number."""
+
+NOT_ASKED: Final = "; it is not asked again for a while"
+"""What callers are told beside the failure of a peer that is left alone."""
+
+_SWEEP_S: Final = 1.0
+"""How often what is kept is looked through, at most."""
 
 _log: FilteringBoundLogger = structlog.get_logger()
 
@@ -48,6 +56,31 @@ class Statistics:
     joined: int = 0
     reused: int = 0
     failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping(Generic[K, V]):
+    """What decides on kept outcomes beside their age and number.
+
+    Attributes:
+        most_bytes: Of all kept answers; those used longest ago go first.
+        size: What an answer takes, in bytes.
+        longer_s: For how long an answer is kept at least, in seconds from when it was asked for.
+        pause_s: Seconds for which a peer is left alone after a failure, 0 for not at all; its callers get the
+            failure at once. It is given how many failures of the kind there were in a row.
+    """
+
+    most_bytes: float = math.inf
+    size: Callable[[V], int] = lambda _: 0
+    longer_s: Callable[[V], float] = lambda _: 0.0
+    pause_s: Callable[[K, FetchError, int], float] = lambda *_: 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[V]):
+    until_s: float
+    outcome: V | FetchError
+    size: int = 0
 
 
 class Pending(Generic[V]):
@@ -93,6 +126,7 @@ class SingleFlightCache(Generic[K, V]):
             exactly that old is no longer given. 0 keeps nothing: callers then only share what is in flight.
         keep_at_most: Answers kept at once; the one used longest ago goes first.
         flights_at_most: Questions under way at once; one more is refused.
+        keeping: What else decides on what is kept.
     """
 
     def __init__(
@@ -102,14 +136,18 @@ class SingleFlightCache(Generic[K, V]):
         max_age_s: float,
         keep_at_most: int = KEEP_AT_MOST,
         flights_at_most: int = FLIGHTS_AT_MOST,
+        keeping: Keeping[K, V] | None = None,
     ) -> None:
         self._clock = clock
         self._max_age_s = max_age_s
         self._keep_at_most = keep_at_most
         self._flights_at_most = flights_at_most
+        self._keeping: Keeping[K, V] = keeping or Keeping()
+        self._kept_bytes = 0
+        self._failures: OrderedDict[K, int] = OrderedDict()  # in a row, of those that are left alone for a while
         self._tasks = asyncio.TaskGroup()
         self._flights: dict[K, asyncio.Task[V | FetchError]] = {}
-        self._kept: dict[K, tuple[float, V | FetchError]] = {}
+        self._kept: dict[K, _Kept[V]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self.statistics = Statistics()
 
@@ -134,11 +172,16 @@ class SingleFlightCache(Generic[K, V]):
     def known(self, key: K) -> V | FetchError | None:
         """The kept answer that is still good, or the lasting failure; None without one."""
         kept = self._kept.get(key)
-        if kept is None or self._clock.monotonic() - kept[0] >= self._max_age_s:
+        if kept is None or self._clock.monotonic() >= kept.until_s:
             return None
         self._kept[key] = self._kept.pop(key)  # to the end: dictionaries keep order, and the first goes first
         self.statistics.reused += 1
-        return kept[1]
+        return kept.outcome
+
+    def settled_or_under_way(self, key: K) -> bool:
+        """Whether :meth:`join` would begin no flight."""
+        kept = self._kept.get(key)
+        return key in self._flights or (kept is not None and self._clock.monotonic() < kept.until_s)
 
     def join(
         self, key: K, fetch: Callable[[], Awaitable[V]], *, deadline_s: float | None = None, keep: bool = True
@@ -186,12 +229,13 @@ class SingleFlightCache(Generic[K, V]):
 
     def forget(self, key: K) -> None:
         """Drops a kept answer, so that the next caller gets a new one; a flight under way goes on."""
-        self._kept.pop(key, None)
+        kept = self._kept.pop(key, None)
+        self._kept_bytes -= 0 if kept is None else kept.size
 
     def forget_if(self, key: K, outdated: Callable[[V], bool]) -> None:
         """Drops a kept answer, not a kept failure, of which this is true."""
         kept = self._kept.get(key)
-        if kept is not None and not isinstance(kept[1], FetchError) and outdated(kept[1]):
+        if kept is not None and not isinstance(kept.outcome, FetchError) and outdated(kept.outcome):
             self.forget(key)
 
     async def _fly(self, key: K, fetch: Callable[[], Awaitable[V]], *, keep: bool) -> V | FetchError:
@@ -202,10 +246,28 @@ class SingleFlightCache(Generic[K, V]):
             del self._flights[key]
         if isinstance(outcome, FetchError):
             self.statistics.failed += 1
-            keep = keep and outcome.lasting
-        if keep:
-            self._keep(key, started_s, outcome)
+            if keep:
+                self._keep_failure(key, outcome)
+            return outcome
+        self._failures.pop(key, None)
+        age_s = max(self._max_age_s, self._keeping.longer_s(outcome))
+        if keep and age_s > 0:
+            self._keep(key, _Kept(started_s + age_s, outcome, self._keeping.size(outcome)))
         return outcome
+
+    def _keep_failure(self, key: K, failure: FetchError) -> None:
+        """Keep a failure after which its peer is left alone, or that is a lasting one."""
+        failures = self._failures.get(key, 0) + 1
+        pause_s = self._keeping.pause_s(key, failure, failures)
+        if pause_s > 0:
+            self._failures[key] = failures
+            self._failures.move_to_end(key)
+            if len(self._failures) > KEEP_AT_MOST:
+                self._failures.popitem(last=False)
+        kept_s = max(pause_s, self._max_age_s if failure.lasting else 0.0)
+        if kept_s > 0:
+            kept = failure.again(NOT_ASKED) if pause_s > 0 else failure
+            self._keep(key, _Kept(self._clock.monotonic() + kept_s, kept))
 
     async def _outcome(self, key: K, fetch: Callable[[], Awaitable[V]]) -> V | FetchError:
         try:
@@ -218,26 +280,25 @@ class SingleFlightCache(Generic[K, V]):
             _log.exception("shared_read_failed", key=str(key))
             return FetchError(SourceState.INVALID, "the read failed for a reason of our own; see the log")
 
-    def _keep(self, key: K, started_s: float, value: V | FetchError) -> None:
-        if self._max_age_s <= 0:
-            return
-        self._kept.pop(key, None)
-        self._kept[key] = (started_s, value)
-        if len(self._kept) > self._keep_at_most:
-            del self._kept[next(iter(self._kept))]
-        if self._sweeper is None:
-            self._sweep_in(self._max_age_s)
+    def _keep(self, key: K, kept: "_Kept[V]") -> None:
+        self.forget(key)
+        self._kept[key] = kept
+        self._kept_bytes += kept.size
+        while len(self._kept) > self._keep_at_most or self._kept_bytes > self._keeping.most_bytes:
+            self.forget(next(iter(self._kept)))
+        if self._sweeper is None and self._kept:
+            self._sweep_in(max(self._max_age_s, _SWEEP_S))
 
     def _sweep_in(self, delay_s: float) -> None:
         self._sweeper = asyncio.get_running_loop().call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
-        expired_s = self._clock.monotonic() - self._max_age_s
-        for key in [key for key, (started_s, _) in self._kept.items() if started_s <= expired_s]:
-            del self._kept[key]
+        now_s = self._clock.monotonic()
+        for key in [key for key, kept in self._kept.items() if kept.until_s <= now_s]:
+            self.forget(key)
         self._sweeper = None
         if self._kept:
-            self._sweep_in(self._max_age_s)
+            self._sweep_in(max(self._max_age_s, _SWEEP_S))
 
 
 class SharedReads(SingleFlightCache[K, V]):
@@ -256,8 +317,15 @@ class SharedReads(SingleFlightCache[K, V]):
         max_age_s: float,
         keep_at_most: int = KEEP_AT_MOST,
         flights_at_most: int = FLIGHTS_AT_MOST,
+        keeping: Keeping[K, V] | None = None,
     ) -> None:
-        super().__init__(clock, max_age_s=max_age_s, keep_at_most=keep_at_most, flights_at_most=flights_at_most)
+        super().__init__(
+            clock,
+            max_age_s=max_age_s,
+            keep_at_most=keep_at_most,
+            flights_at_most=flights_at_most,
+            keeping=keeping,
+        )
         self._fetch = fetch
 
     def begin(self, key: K, *, deadline_s: float) -> Pending[V]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from devicemanager.clock import Clock, SystemClock
+from devicemanager.wire.steps import Steps
 
 SLICE_S: Final = 0.005
 """After which others get their turn; a step that is under way is finished first."""
@@ -36,16 +37,28 @@ class Slices:
             step: Must be short: it is the least that others wait for.
             items: Taken one by one, so that the work of an iterator counts too.
         """
-        done: list[R] = []
-        left = iter(items)
-        while True:
-            async with self._turn:
-                if self._clock.monotonic() >= self._ends_s:
-                    await asyncio.sleep(0)  # with the turn, so that nobody else begins another slice
-                    self._ends_s = self._clock.monotonic() + SLICE_S
-                for item in left:
-                    done.append(step(item))
+        return await self.run(_each(step, items))
+
+    async def run(self, steps: Steps[R]) -> R:
+        """The result of work in steps, each of which must be short."""
+        try:
+            while True:
+                async with self._turn:
                     if self._clock.monotonic() >= self._ends_s:
-                        break
-                else:
-                    return done
+                        await asyncio.sleep(0)  # with the turn, so that nobody else begins another slice
+                        self._ends_s = self._clock.monotonic() + SLICE_S
+                    while True:
+                        next(steps)
+                        if self._clock.monotonic() >= self._ends_s:
+                            break
+        except StopIteration as ended:
+            result: R = ended.value
+            return result
+
+
+def _each(step: Callable[[T], R], items: Iterable[T]) -> Steps[list[R]]:
+    done: list[R] = []
+    for item in items:
+        done.append(step(item))
+        yield
+    return done

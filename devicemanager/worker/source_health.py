@@ -42,6 +42,7 @@ class SourceHealth:
         self._allowances: dict[str, LineAllowance] = {}
         self._left_out: Counter[str] = Counter()
         self._states: OrderedDict[tuple[str, str | None], str] = OrderedDict()
+        self._set_aside: OrderedDict[tuple[str, str | None], float] = OrderedDict()
         self.up: dict[str, bool] = {}
         self.failures: Counter[tuple[str, str]] = Counter()
 
@@ -57,6 +58,8 @@ class SourceHealth:
         self.up[kind] = fault is None
         where = {} if node is None else {"node": node}
         if fault is None:
+            if peer in self._set_aside:
+                self._set_aside[peer] = 0.0
             if self._states.pop(peer, None) is not None and (more := self._line(source)) is not None:
                 _log.info("source_recovered", source=source, **where, **more)
             return
@@ -69,6 +72,41 @@ class SourceHealth:
             if (more := self._line(source)) is not None:
                 state, error = fault.state, fault.said
                 _log.warning("source_failed", source=source, **where, state=state, error=error, **more)
+
+    def set_aside(
+        self, source: str, node: str | None, fault: SourceFailure, *, failures: int, pause_s: float
+    ) -> None:
+        """Record that a peer is not asked again for a while.
+
+        Args:
+            source: As for :meth:`note`, and so the next two.
+            failures: How often in a row it failed so.
+            pause_s: For how long.
+        """
+        peer = (source, node)
+        self._set_aside.pop(peer, None)
+        self._set_aside[peer] = self._clock.monotonic() + pause_s
+        if len(self._set_aside) > REMEMBERED_FAULTS:
+            self._set_aside.popitem(last=False)
+        if (more := self._line(source)) is not None:
+            where = {} if node is None else {"node": node}
+            _log.warning(
+                "source_set_aside",
+                source=source,
+                **where,
+                state=fault.state,
+                error=fault.message,
+                failures=failures,
+                pause_s=round(pause_s, 1),
+                **more,
+            )
+
+    def now_set_aside(self) -> Mapping[str, int]:
+        """Kind -> peers that are not asked at this moment; 0 for a kind that once had one."""
+        now_s = self._clock.monotonic()
+        counts = Counter({_kind(source): 0 for source, _ in self._set_aside})
+        counts.update(_kind(source) for (source, _), until_s in self._set_aside.items() if until_s > now_s)
+        return counts
 
     def failing(self) -> Mapping[tuple[str, str], int]:
         """Kind and state -> peers whose last answer was that; 0 for what has been, so that a series ends in 0."""

@@ -4,6 +4,7 @@ One read of a peer is shared by all who need it. A fault of a peer is logged whe
 not for each read.
 """
 
+import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import PeerSnapshot, SourceFailure, SourceState, WorkloadUsage
-from devicemanager.rules import freshness
+from devicemanager.rules import freshness, retries
 from devicemanager.rules.merge import (
     KUBELET,
     METRICS_SERVER,
@@ -24,20 +25,24 @@ from devicemanager.rules.merge import (
     merge,
     said_of,
 )
+from devicemanager.serving.budget import WORKER_DOCUMENTS, DocumentLimits
+from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.transport.failures import attempt
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.device_manager_pods import Place
 from devicemanager.worker.device_managers import DeviceManagers, SnapshotRead
 from devicemanager.worker.kubelet import KubeletSource, NodeRead
 from devicemanager.worker.metrics_server import MetricsRead, MetricsServer
-from devicemanager.worker.single_flight import Pending, SharedReads
+from devicemanager.worker.single_flight import Keeping, Pending, SharedReads
 from devicemanager.worker.slices import Slices
 from devicemanager.worker.source_health import SourceHealth
 from devicemanager.worker.workloads.reads import Name
 from devicemanager.worker.workloads.workload import Located
 
-_KEPT_SUMMARIES: Final = 512
-"""Of nodes full of pods each takes 250 KiB, so a list over thousands of nodes must not keep them all."""
+_BYTES_A_SECOND: Final = 256 * 1024
+_LONGEST_KEPT_S: Final = 15.0
+"""A snapshot of so many bytes is kept for a second, and one of 4 MiB for 15: what one peer costs us is bounded.
+That of a node with 16 cards has 8 KiB."""
 
 T = TypeVar("T")
 
@@ -65,7 +70,7 @@ class Sources:
         kubelets: By node; begun with :meth:`begin_kubelet`.
         metrics: By the pod's namespace and name.
         snapshots: By node and manufacturer.
-        slices: For putting many answers together.
+        slices: For putting many answers together, and for decoding them.
         health: How the peers answered.
     """
 
@@ -76,6 +81,10 @@ class Sources:
         device_managers: DeviceManagers,
         clock: Clock,
         ages: Ages = AGES,
+        documents: DocumentLimits = WORKER_DOCUMENTS,
+        slices: Slices | None = None,
+        bodies: BodyMemory | None = None,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._kubelet_source = kubelets
         self._metrics_server = metrics_server
@@ -83,13 +92,32 @@ class Sources:
         self._clock = clock
         self.health = SourceHealth(clock)
         self._resources = AsyncExitStack()
-        self.slices = Slices(clock)
+        self._jitter = jitter
+        self._bodies = bodies or BodyMemory(documents.arriving_bytes)
+        self.slices = slices or Slices(clock)
         self.kubelets: SharedReads[str, NodeRead] = SharedReads(
-            self._read_kubelet, clock, max_age_s=ages.kubelet_s, keep_at_most=_KEPT_SUMMARIES
+            self._read_kubelet,
+            clock,
+            max_age_s=ages.kubelet_s,
+            keeping=Keeping(
+                most_bytes=documents.summaries_bytes,
+                size=lambda read: read.received.length,
+                pause_s=lambda node, error, failures: self._pause_s(KUBELET, node, error, failures),
+            ),
         )
         self.metrics: SharedReads[Name, MetricsRead] = SharedReads(self._read_metrics, clock, max_age_s=0)
         self.snapshots: SharedReads[Place, SnapshotRead] = SharedReads(
-            self._read_snapshot, clock, max_age_s=ages.snapshot_s
+            self._read_snapshot,
+            clock,
+            max_age_s=ages.snapshot_s,
+            keeping=Keeping(
+                most_bytes=documents.snapshots_bytes,
+                size=lambda read: read.received.length,
+                longer_s=lambda read: min(read.received.length // _BYTES_A_SECOND, _LONGEST_KEPT_S),
+                pause_s=lambda place, error, failures: self._pause_s(
+                    device_manager(place[1]), place[0], error, failures
+                ),
+            ),
         )
 
     async def __aenter__(self) -> Self:
@@ -121,7 +149,8 @@ class Sources:
     async def _noting(
         self, source: str, node: str | None, read: Awaitable[T], fault_of: Callable[[T], SourceFailure | None]
     ) -> T:
-        outcome = await attempt(read)
+        with self._bodies.holding():
+            outcome = await attempt(read)
         if isinstance(outcome, FetchError):
             if (source, outcome.state) != (METRICS_SERVER, SourceState.NOT_SERVED):  # a cluster may have none
                 # That it has not measured one pod yet says nothing of a source.
@@ -130,6 +159,12 @@ class Sources:
             raise outcome
         self.health.note(source, node, fault_of(outcome))
         return outcome
+
+    def _pause_s(self, source: str, node: str, error: FetchError, failures: int) -> float:
+        pause_s = retries.pause_after_s(error.state, failures, self._jitter())
+        if pause_s > 0:
+            self.health.set_aside(source, node, failure(error), failures=failures, pause_s=pause_s)
+        return pause_s
 
     def _fault_of_summary(self, read: NodeRead) -> SourceFailure | None:
         if not read.is_stale(self._clock):

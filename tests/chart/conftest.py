@@ -48,13 +48,14 @@ def run(helm: Helm, *arguments: str, stdin: str = "", environment: Mapping[str, 
     Raises:
         ChartError: It refused; the message is what it wrote to its error output.
     """
+    inherited = os.environ if environment is None else environment
     done = subprocess.run(
         [helm.path, *arguments],
         check=False,
         capture_output=True,
         text=True,
         input=stdin,
-        env=environment,
+        env={"GOGC": "off", **inherited},  # collecting garbage would be a quarter of so short a run
         timeout=60,
     )
     if done.returncode:

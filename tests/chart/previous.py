@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-PREVIOUS: Final = "c9226562ab16456eae59da9f524bef2dd080be57"
+PREVIOUS: Final = "a9d08eda0a60330176769b9252261b1637cee9a5"
 ROOT: Final = Path(__file__).parents[2]
 GIT: Final = ("git", "-C", str(ROOT))
 WHAT: Final = ("charts/devicemanager", "collectors", "devicemanager")

@@ -16,7 +16,7 @@ from devicemanager.serving.descriptors import MOST
 from devicemanager.tls.certificates import Authority
 from tests.cluster.stand_in import StandInCluster
 from tests.e2e.device_manager import DeviceManager, Serve, trusting_anyone
-from tests.e2e.test_worker import Worker, started
+from tests.e2e.test_worker import FRESH, Worker, started
 from tests.floods import (
     MIB,
     Flood,
@@ -44,7 +44,7 @@ def manager(serve: Serve) -> DeviceManager:
 
 @pytest_asyncio.fixture
 async def worker(stand_in_cluster: StandInCluster, tmp_path: Path) -> AsyncIterator[Worker]:
-    async with started(stand_in_cluster, tmp_path) as made:
+    async with started(stand_in_cluster, tmp_path, program=FRESH) as made:
         made.port = (await made.logged("server_listening"))["port"]
         await made.ready()
         yield made
@@ -194,7 +194,7 @@ class TestDescriptors:
     ) -> None:
         """With a soft limit of 1,024 every probe and reader once timed out."""
         with soft_limit_of_descriptors(1024):
-            manager = started(stand_in_cluster, tmp_path)
+            manager = started(stand_in_cluster, tmp_path, program=FRESH)
             made = await manager.__aenter__()
         try:
             made.port = (await made.logged("server_listening"))["port"]

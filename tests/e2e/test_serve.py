@@ -125,7 +125,7 @@ def test_samples_go_on(serve: Serve) -> None:
     assert manager.until(lambda seen: seen["timestamp"] > first)["collector"]["restarts"] == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_with_0(serve: Serve, number: signal.Signals) -> None:
     manager = serve(SIMULATED)
     manager.until_state("ok")
@@ -139,7 +139,7 @@ def test_a_signal_ends_it_with_0(serve: Serve, number: signal.Signals) -> None:
 
 
 def test_the_start_line_says_version_and_effective_settings(serve: Serve) -> None:
-    manager = serve(SIMULATED, "--monitor-period=2m", "--san=a.example,b.example")
+    manager = serve(SIMULATED, "--monitor-period=2m", "--san=a.example,b.example", "--memory-limit=100Mi")
 
     started = manager.event("program_started")
 
@@ -148,6 +148,7 @@ def test_the_start_line_says_version_and_effective_settings(serve: Serve) -> Non
     assert started["settings"]["san"] == "a.example,b.example"
     assert started["settings"]["shutdown-timeout"] == "5s"
     assert "client-ca-file" not in started["settings"]
+    assert started["settings"]["memory-limit"] == "100Mi (--memory-limit)"
 
 
 def test_a_signal_that_comes_while_the_interpreter_ends_does_not_change_the_exit_code(serve: Serve) -> None:
@@ -472,5 +473,5 @@ def test_a_bus_that_hangs_keeps_it_neither_from_starting_nor_from_ending(serve: 
     seen = manager.until_state("failed")
     assert "the PCI bus: not read within 5 s" in seen["collector"]["detail"]
     assert manager.ask("/livez").status == manager.ask("/readyz").status == 200
-    assert b"[+]collector ok: failed" in manager.ask("/readyz?verbose").body
+    assert b"[+]collector ok (its state is failed)" in manager.ask("/readyz?verbose").body
     assert manager.stop() == 0

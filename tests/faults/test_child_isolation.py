@@ -1,6 +1,7 @@
 """One bad card never costs another its figures: real processes that hang or crash on one card, several, or all."""
 
 import os
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -111,8 +112,9 @@ async def test_all_cards_hang(supervise: Supervise) -> None:
         (good,) = await run.samples(1)
         run.control.write_text("0 1 2 3 4 5 6 7")
         await run.states("ok", "unresponsive")
+        detail = "none of 8 cards can be read: 8 did not answer in time"
+        await run.store.until(lambda: run.store.snapshot.collector.detail == detail)
         status = run.store.snapshot.collector
-        assert status.detail == "none of 8 cards can be read: 8 did not answer in time"
         assert status.consecutive_failures >= 1
         held = run.store.snapshot.sample
         assert held is not None
@@ -190,6 +192,19 @@ async def test_cards_that_never_answer_do_not_add_up_their_first_touches(supervi
         faults = [card(first, index).unhealthy_reason for index in range(4)]
         long, short = "the card did not answer within 0.8 s", "the card did not answer within 0.2 s"
         assert faults == [long, long, short, short]
+
+
+@pytest.mark.asyncio
+async def test_a_sample_that_waits_for_many_cards_is_no_state_of_ok(supervise: Supervise) -> None:
+    """The one before it is stale by then."""
+    async with supervise("HangNamed") as run:
+        await run.samples(1)
+        run.control.write_text("0 1 2 3 4 5 6")
+        await run.states("ok", "unresponsive", "ok")
+        late = next(seen.collector for seen in run.store.seen if seen.collector.state == "unresponsive")
+        assert re.match(r"no sample for [\d.]+ s: \d devices have not answered in [\d.]+ s", str(late.detail))
+        assert answering(run.store.samples[-1]) == [7]
+        assert run.store.snapshot.collector.detail is None
 
 
 @pytest.mark.asyncio

@@ -51,10 +51,25 @@ async def test_a_process_that_outgrows_its_limit_within_a_sample_is_ended_before
         status = run.store.snapshot.collector
         assert "MiB of memory, of 100 MiB allowed within a sample" in str(status.detail)
         (sample,) = await run.samples(1)
-        assert answering(sample) in [list(range(count)) for count in (1, 2, 3, 4)]  # the next are read meanwhile
+        assert answering(sample) in [list(range(count)) for count in (3, 4, 5)]  # the next are read meanwhile
         assert not run.events("device_quarantined")
         run.control.write_text("0")
         await run.states("failed", "ok")
+
+
+@pytest.mark.asyncio
+async def test_a_card_that_takes_memory_without_end_costs_itself_alone(supervise: Supervise) -> None:
+    """Its process is ended while the card is waited for, probes included, and long before the card's deadline."""
+    limits = UsageLimits(memory_bytes=80 * MIB)
+    async with supervise("SwallowMemory", control="200", usage=limits, card_deadline_s=30.0) as run:
+        first, _ = await run.samples(2)
+        assert answering(first) == [0, 1, 2, 4, 5, 6, 7]
+        fault = str(next(r.unhealthy_reason for r in first.readings if r.card.index == 3))
+        assert "MiB of memory, of 100 MiB allowed within a sample, while reading this card" in fault
+        assert run.store.snapshot.collector.restarts == {RestartReason.MEMORY: 1}
+        await run.store.until(lambda: any("only index:3" in start for start in run.starts))
+        run.control.write_text("0")
+        await run.store.until(lambda: bool(run.events("device_recovered")))
 
 
 @pytest.mark.asyncio

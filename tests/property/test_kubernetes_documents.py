@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devicemanager.errors import DocumentError, FetchError
+from devicemanager.rules.object_names import is_name
 from devicemanager.wire import kubernetes
 from devicemanager.worker.api_errors import fetch_error
-from devicemanager.worker.cluster import is_name, object_path
+from devicemanager.worker.cluster import object_path
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -79,6 +79,24 @@ def test_a_full_disk_is_one_line_and_1(arguments: str) -> None:
     assert printed.stderr == "devicemanager: standard output cannot be written: No space left on device\n"
 
 
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        ("collectors", "simulated --once"),
+        ("collectors", "simulated"),
+        ("collectors", "--help"),
+        ("devicemanager.tls.certificates", "self-signed"),
+        ("devicemanager.tls.certificates", "client --help"),
+    ],
+)
+def test_a_full_disk_is_one_line_of_the_modules_that_are_programs_too(program: str, arguments: str) -> None:
+    printed = shell(f"{sys.executable} -m {program} {arguments} >/dev/full")
+
+    assert printed.returncode == 1
+    name = program.rpartition(".")[2]
+    assert printed.stderr == f"{name}: standard output cannot be written: No space left on device\n"
+
+
 def test_a_reader_that_leaves_is_no_complaint() -> None:
     printed = shell(f"{PROGRAM} serve --help | true")
 

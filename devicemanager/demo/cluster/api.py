@@ -45,6 +45,8 @@ class ClusterApi:
         cluster = self._cluster
         query = {key: request.query[key] for key in request.query}
         info = parse_request(request.method, request.rel_url.raw_path, query)
+        if any(name.lower().startswith("impersonate-") for name in request.headers):
+            return failure(403, "the stand-in cluster lets nobody act as another user: ask without --as")
         try:
             user = cluster.access.authenticate(request.headers.get("Authorization"))
         except InvalidTokenError:

@@ -21,6 +21,9 @@ _PREFIX: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _PREFIX_LIMIT: Final = 253
 
+TERMS_LIMIT: Final = 128
+"""Of one selector: each is compared with every object of a list, of which there may be thousands."""
+
 
 class SelectorError(ValueError):
     """A selector cannot be used; the text is for the caller."""
@@ -136,7 +139,10 @@ def pinned_name(field_selector: str) -> str | None:
 
 
 def _field_terms(text: str) -> tuple[FieldRequirement, ...]:
-    return tuple(_field_term(term) for term in text.split(",") if term.strip())
+    terms = [term for term in text.split(",") if term.strip()]
+    if len(terms) > TERMS_LIMIT:
+        raise _too_many()
+    return tuple(map(_field_term, terms))
 
 
 def _field_term(term: str) -> FieldRequirement:
@@ -145,6 +151,10 @@ def _field_term(term: str) -> FieldRequirement:
         if found:
             return FieldRequirement(field.strip(), value.strip(), equal)
     raise SelectorError(f"invalid selector: '{excerpt(term)}'; can't understand '{excerpt(term)}'")
+
+
+def _too_many() -> SelectorError:
+    return SelectorError(f"a selector has at most {TERMS_LIMIT} terms")
 
 
 class _Parser:
@@ -158,6 +168,8 @@ class _Parser:
     def requirements(self) -> tuple[Requirement, ...]:
         found = [self._requirement()]
         while self._take(","):
+            if len(found) >= TERMS_LIMIT:
+                raise _too_many()
             found.append(self._requirement())
         if self._peek() is not None:
             raise self._unexpected("',' or 'end of string'")

@@ -9,6 +9,8 @@ from typing import Final, Self, TypeAlias, TypeVar
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.serving.budget import BODY_BYTES
+from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.transport.failures import attempt, unreadable
 from devicemanager.wire import pods
 from devicemanager.wire.pods import Pod
@@ -16,6 +18,7 @@ from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.pages import Lister, Listing
 from devicemanager.worker.single_flight import Pending, SharedReads
+from devicemanager.worker.slices import Slices
 from devicemanager.worker.workloads.workload import Workload
 
 READ_DEADLINE_S: Final = 5.0
@@ -40,11 +43,20 @@ class WorkloadReads:
     Concurrent readers of one workload share both reads; nothing is kept once they are answered.
     """
 
-    def __init__(self, workload: Workload, cluster: Cluster, clock: Clock) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        clock: Clock,
+        slices: Slices | None = None,
+        bodies: BodyMemory | None = None,
+    ) -> None:
+        """Args: ``slices`` and ``bodies`` are shared with whoever else reads; None for own ones."""
         self.workload = workload
         self._source = workload.resource.source
         self._cluster = cluster
-        self._lister = Lister(cluster, clock)
+        self._bodies = bodies or BodyMemory(BODY_BYTES)
+        self._lister = Lister(cluster, clock, slices, self._bodies)
         self._objects: SharedReads[Name, WorkloadObject] = SharedReads(self._read_object, clock, max_age_s=0)
         self._pods: SharedReads[Name, Sequence[Pod]] = SharedReads(self._read_pods, clock, max_age_s=0)
         self._resources = AsyncExitStack()
@@ -125,26 +137,28 @@ class WorkloadReads:
         one that was just made.
         """
         path = self._source.path(*name)
-        try:
-            body = await self._cluster.get(path, _ANY_VERSION, deadline_s=READ_DEADLINE_S)
-        except FetchError as error:
-            if not error.says_missing(name[1]):
-                raise
-            body = await self._cluster.get(path, deadline_s=READ_DEADLINE_S)
-        return _parsed(body, self.workload.parse)
+        with self._bodies.holding():
+            try:
+                body = await self._cluster.get(path, _ANY_VERSION, deadline_s=READ_DEADLINE_S)
+            except FetchError as error:
+                if not error.says_missing(name[1]):
+                    raise
+                body = await self._cluster.get(path, deadline_s=READ_DEADLINE_S)
+            return _parsed(body, self.workload.parse)
 
     async def _read_pods(self, name: Name) -> Sequence[Pod]:
         namespace, query = name[0], self.workload.pods_of(name[1])
         if query.name is None:
             return await self._list_pods(namespace, query.label_selector, deadline_s=READ_DEADLINE_S)
         path = object_path("/api/v1/namespaces", namespace, "pods", query.name)
-        try:
-            body = await self._cluster.get(path, _ANY_VERSION, deadline_s=READ_DEADLINE_S)
-        except FetchError as error:
-            if error.status == 404:
-                return ()
-            raise
-        return (_parsed(body, pods.parse),)
+        with self._bodies.holding():
+            try:
+                body = await self._cluster.get(path, _ANY_VERSION, deadline_s=READ_DEADLINE_S)
+            except FetchError as error:
+                if error.status == 404:
+                    return ()
+                raise
+            return (_parsed(body, pods.parse),)
 
     async def _list_pods(
         self,

@@ -22,6 +22,10 @@ BAD = 3
 LEAKED: list[bytes] = []
 
 
+def leak(mib: str) -> None:
+    LEAKED.append(bytes(range(256)) * (int(mib or 0) << 12))
+
+
 class Steady:
     """Eight cards, read every period. The modes below change one thing."""
 
@@ -311,10 +315,21 @@ class LeaveHeir(Steady):
 
 
 class LeakMemory(Steady):
-    """Takes as many MiB with each card as the control file says, and never gives them back."""
+    """Takes as many MiB after each card as the control file says, and never gives them back."""
+
+    def after_card(self, index: int) -> None:
+        leak(self.control)
+        if index == 4 and len(LEAKED[0]) * (index + 1) > 128 << 20:
+            hang()  # until it is noticed: how soon that is depends on the machine
+
+
+class SwallowMemory(Steady):
+    """Takes as many MiB for one card, whose call does not return then."""
 
     def at_card(self, index: int) -> None:
-        LEAKED.append(bytes(range(256)) * (int(self.control or 0) << 12))
+        if index == BAD and self.control != "0":
+            leak(self.control)
+            hang()
 
 
 class LeakDescriptors(Steady):

@@ -126,6 +126,31 @@ def test_a_library_that_fails_as_a_whole() -> None:
         ("[card]\nlost = { at = '1s' , every = '5s' }", "card.lost.every and for belong together"),
         ("[card]\nlost = { every = '5s', for = '6s' }", "card.lost.for must not be longer than every"),
         ("[fail]\nstate = 'ok'", "fail.state must be one of library_missing"),
+        ("[[cards]]\nindex = 1\n[[cards]]\nindex = 1", "cards[1].index is 1, as that of cards[0] is"),
+        ("[[cards]]\nindex = 1\n[[cards]]", "cards[1].index is 1, as that of cards[0] is"),
+        ("[card]\nload = { low = 60, high = 40 }", "card.load.low must not be above high (40)"),
+        ("[card]\nload = { low = 96 }", "card.load.low must not be above high (95)"),
+        ("[card]\nload = { high = 3 }", "card.load.high must not be below low (5)"),
+        ("[card]\npower_watts = { idle = 300, full = 40 }", "card.power_watts.idle must not be above full (40)"),
+        (
+            "[card]\ntemperature_celsius = { full = 20 }",
+            "celsius.full must not be below idle (32)",
+        ),
+        (
+            "[card]\nmemory_used_percent = { idle = 99 }",
+            "used_percent.idle must not be above full (90)",
+        ),
+        (
+            "[card]\npartitions = [{ load = { low = 9, high = 8 } }]",
+            "card.partitions[0].load.low must not be above high (8)",
+        ),
+        ('[[cards]]\nid = "SIM-\\u001b[31m"', "cards[0].id must be text without control characters"),
+        ('[card]\nname = "a\\nb"', "card.name must be text without control characters"),
+        ('[fail]\ndetail = "a\\rb"', "fail.detail must be text without control characters"),
+        (
+            '[card]\npartitions = [{ profile = "\\u0000" }]',
+            "partitions[0].profile must be text without control",
+        ),
     ],
 )
 def test_a_mistake_is_named(text: str, expected: str) -> None:
@@ -187,6 +212,9 @@ def test_each_mistake_is_named_once_with_what_was_meant() -> None:
         ("[card]\nlost = { everry = '5s' }", ["card.lost.everry is unknown; did you mean every?"]),
         ("[fail]\nstate = 'driver_not_laoded'", ["fail.state must be one of "]),
         ("[card]\nabsent = { power = 'permision' }", ["card.absent.power must be one of "]),
+        ("[card]\nload = { shape = 'constant', high = 0 }", []),
+        ("[[cards]]\nindex = 1\n[[cards]]\nindex = 'one'", ["cards[1].index must be a whole number"]),
+        ('[[cards]]\nid = "SIM-\\u0007"', ["cards[0].id must be text without control"]),
     ],
 )
 def test_a_mistake_is_named_as_often_as_it_was_made(text: str, expected: list[str]) -> None:

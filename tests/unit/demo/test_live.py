@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -116,6 +117,22 @@ def test_figures_that_move_keep_their_columns(width: int) -> None:
         header, figures = drawn(view(cards=(moved,)), width=width).splitlines()[4:6]
         shown.add((tuple(header.split()), not {"━", "╌"}.isdisjoint(figures)))
     assert len(shown) == 1
+
+
+@pytest.mark.parametrize("busy", [73, 100, Reason.UNSUPPORTED], ids=str)
+@pytest.mark.parametrize("width", range(8, 45))
+def test_on_the_narrowest_terminals_names_are_cut_and_figures_whole_or_missing(width: int, busy: Figure) -> None:
+    named = replace(card(0, busy, unhealthy=True), id="SIM-aurora-left")
+    figures = set(re.findall(r"[0-9][0-9.]*", drawn(view(cards=(named,)), width=110)))
+
+    narrow = drawn(view(cards=(named,)), width=width)
+
+    assert set(re.findall(r"[0-9][0-9.]*", narrow)) <= figures
+    assert all(len(line) == width for line in narrow.splitlines())
+    if width >= 30:
+        assert "1.39 / 4 cores" in narrow
+    if width >= (34 if isinstance(busy, Reason) else 30):
+        assert str(busy) in narrow
 
 
 @pytest.mark.parametrize("width", [60, 80, 96, 110, 120])

@@ -141,3 +141,13 @@ def test_a_process_that_does_not_exist_is_not_measured() -> None:
     missing = 2**22 + 1  # above what the kernel gives out
     assert process_usage.memory_bytes(missing) is None
     assert process_usage.descriptors(missing) is None
+
+
+def test_a_process_has_a_state_and_a_parent_until_it_is_gone() -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert process_usage.state_and_parent(pid) == ("Z", os.getpid())
+    os.waitpid(pid, 0)
+    assert process_usage.state_and_parent(pid) is None

@@ -84,6 +84,9 @@ class FakeLauncher:
         self.processes.append(Process(script, unkillable=self.unkillable))
         return self.processes[-1]
 
+    async def next(self, process: Process, deadline_s: float) -> Any:
+        return await process.next(deadline_s)
+
     def kill(self, process: Process) -> None:
         process.killed = True
         process.exited = not process.unkillable

@@ -219,10 +219,10 @@ class TestProbes:
         asking = await start()
         async with asking.get("/readyz?verbose") as response:
             assert response.status == 500
-            assert "[-]collector failed: starting\n" in await response.text()
+            assert "[-]collector failed: its state is starting\n" in await response.text()
         store.update(CollectorStatus(state, clock.now(), "a detail that is not for everybody"))
         async with asking.get("/readyz?verbose") as response:
-            assert f"[+]collector ok: {state.value}\n" in await response.text()
+            assert f"[+]collector ok (its state is {state.value})\n" in await response.text()
         async with asking.get("/readyz") as response:
             assert (response.status, await response.text()) == (200, "ok")
 

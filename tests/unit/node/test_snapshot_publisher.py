@@ -402,3 +402,45 @@ def test_a_partition_recovers_after_a_few_samples() -> None:
         harness.publisher.complete(partitioned(harness, partition_read()), 1, ())
     (event,) = [entry for entry in harness.capture.entries if entry["event"] == "device_recovered"]
     assert (event["id"], event["parent"]) == ("MIG-1", "GPU-0")
+
+
+def test_a_sample_that_does_not_come_is_a_state() -> None:
+    harness = Harness()
+    harness.good(0, 1)
+    assert harness.publisher.overdue_in_s() == 3 * PERIOD_S
+    harness.clock.advance(3 * PERIOD_S - 1)
+    waiting = harness.tick()
+    waiting.timeouts, waiting.unanswered_s = 2, 12.0
+    harness.publisher.overdue(waiting)
+    assert harness.store.snapshot.collector.state is CollectorState.OK
+    assert harness.publisher.overdue_in_s() == 1
+
+    harness.clock.advance(1)
+    harness.publisher.overdue(waiting)
+    status = harness.store.snapshot.collector
+    assert status.state is CollectorState.UNRESPONSIVE
+    assert status.detail == "no sample for 45 s: 2 devices have not answered in 12 s, and there are more"
+    assert harness.publisher.overdue_in_s() == PERIOD_S
+    harness.good(0, 1)
+    assert harness.logged == [CollectorState.OK, CollectorState.UNRESPONSIVE, CollectorState.OK]
+    assert harness.store.snapshot.collector.detail is None
+
+
+def test_a_library_that_does_not_begin_a_sample_is_a_state() -> None:
+    harness = Harness()
+    harness.good(0)
+    harness.clock.advance(3 * PERIOD_S)
+    harness.publisher.overdue(None)
+    assert harness.store.snapshot.collector.state is CollectorState.UNRESPONSIVE
+
+
+def test_cards_that_answer_slowly_and_a_known_failure_keep_their_own_state() -> None:
+    harness = Harness()
+    harness.good(0)
+    harness.clock.advance(3 * PERIOD_S)
+    harness.publisher.overdue(harness.tick(0))
+    assert harness.store.snapshot.collector.state is CollectorState.OK
+    harness.fail(CollectorState.CRASHED)
+    harness.publisher.overdue(None)
+    status = harness.store.snapshot.collector
+    assert (status.state, status.detail) == (CollectorState.CRASHED, "why")

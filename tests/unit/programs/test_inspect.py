@@ -92,6 +92,19 @@ async def test_detect_asks_the_library_of_a_named_manufacturer(
 
 
 @on_both_loops
+async def test_detect_lists_partitions_below_their_card(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    scenario = tmp_path / "cards.toml"
+    scenario.write_text('count = 1\n[card]\npartitions = [{ profile = "2g.20gb", memory_mib = 19968 }]\n')
+    flags = [SIMULATED, f"--simulated-scenario={scenario}", f"--sys-root={tmp_path}"]
+
+    assert await inspect.detect(load(DetectSettings, flags, {})) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    (card,) = (number for number, line in enumerate(lines) if line.endswith(" SIM-0"))
+    assert lines[card + 1].split() == ["simulated", "-", "└", "2g.20gb", "19968", "MiB", "-", "-", "SIM-0-P0"]
+
+
+@on_both_loops
 async def test_detect_is_1_when_nothing_is_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert await inspect.detect(load(DetectSettings, [f"--sys-root={tmp_path}"], {})) == 1
 

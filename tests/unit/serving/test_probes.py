@@ -94,7 +94,7 @@ async def test_shutdown_fails_readiness_from_its_beginning_on() -> None:
 @pytest.mark.parametrize(
     ("problem", "answer"),
     [
-        (None, (200, "[+]ping ok\n[+]collector ok: driver_not_loaded\nreadyz check passed\n")),
+        (None, (200, "[+]ping ok\n[+]collector ok (driver_not_loaded)\nreadyz check passed\n")),
         ("secret", (500, "[+]ping ok\n[-]collector failed: driver_not_loaded\nreadyz check failed\n")),
     ],
 )

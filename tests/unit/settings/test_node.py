@@ -102,6 +102,8 @@ def test_node_name_is_also_taken_from_the_variables_pods_usually_have(
         (["--allow-anonymous"], True),
         (["--allow-anonymous=true"], True),
         (["--allow-anonymous=false"], False),
+        (["--allow-anonymous=yes"], True),
+        (["--allow-anonymous=off"], False),
         (["--allow-anonymous", "--allow-anonymous=false"], False),
     ],
 )
@@ -239,9 +241,23 @@ def test_what_is_wrong_is_said_with_what_was_given(argument: str, expected: str)
         (b"a: 1\nb: 2: 3\n", "is not YAML: mapping values are not allowed here (line 2, column 5)"),
         (b"\xff\xfe\xff", "is no text in UTF-8"),
         (b"config: other.yaml\n", "config: unknown setting"),
-        (b"[" * 5000, "is nested too deep"),
+        (b"[" * 1000, "is nested too deep"),
+        (b"[]", "must be a mapping of settings"),
+        (b"san: a\nnode-name: x\nsan: b\n", "san: is there twice"),
+        (b"node-name: []\n", "node-name: []: must be text"),
+        (b"node-name: {}\n", "node-name: {}: must be text"),
+        (b"node-name: [a, b]\n", "must be text"),
+        (b"monitor-period: [15s]\n", "must be a number"),
+        (b"san: {a: b}\n", "must be a list, or values separated by commas"),
+        (b"san: [[a]]\n", "must be"),
+        (b"allow-anonymous: [yes]\n", "must be true or false"),
+        (b"allow-anonymous: perhaps\n", "must be true or false"),
     ],
-    ids=["list", "text", "unfinished", "two-in-one", "not-utf-8", "another-file", "deep"],
+    ids=[
+        *["list", "text", "unfinished", "two-in-one", "not-utf-8", "another-file", "deep", "empty-list", "twice"],
+        *["list-for-text", "mapping-for-text", "names-for-text", "list-for-duration", "mapping-for-list", "lists"],
+        *["list-for-switch", "word-for-switch"],
+    ],
 )
 def test_files_that_hold_no_settings(tmp_path: Path, content: bytes, expected: str) -> None:
     file = tmp_path / "settings.yaml"
@@ -301,6 +317,8 @@ def test_a_file_that_cannot_be_read_is_the_only_problem_that_is_known() -> None:
     [
         ("--allow-anonymous=perhaps", "must be true or false"),
         ("--log-format=xml", "must be one of auto, json, console"),
+        ("--san=a/b", "must be DNS names and IP addresses"),
+        ("--san=node-1,n\u00f6de", "must be DNS names and IP addresses"),
         ("--secure-port=https", "must be between 1 and 65535, or 0 for any free port"),
     ],
 )
@@ -348,6 +366,31 @@ def test_settings_that_do_not_go_together(tmp_path: Path, arguments: Sequence[st
 )
 def test_snapshot_addresses_that_are_none(url: str) -> None:
     assert problems(SnapshotSettings, [url]) == ("URL: must look like HOST, HOST:PORT or https://HOST:PORT",)
+
+
+@pytest.mark.parametrize("url", ["user:pw@node-1", "user@node-1:32443", "https://:pw@node-1", "https://@node-1/x"])
+def test_an_address_with_a_password_is_refused_and_not_repeated(url: str) -> None:
+    (problem,) = problems(SnapshotSettings, [url])
+
+    assert problem.startswith("URL: must hold neither user nor password")
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("--simulated-scenario={folder}", "is a directory, and must be a file"),
+        ("--client-ca-file={folder}", "is a directory, and must be a file"),
+        ("--cert-dir={file}", "is a file, and must be a directory"),
+        ("--sys-root={file}", "is a file, and must be a directory"),
+        ("--config={folder}", "cannot be read: Is a directory"),
+    ],
+)
+def test_a_path_to_the_wrong_kind_of_thing_says_which(tmp_path: Path, argument: str, expected: str) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    given = argument.format(folder=tmp_path, file=file)
+
+    assert f"{given}: {expected}" in problems(ServeSettings, [given])
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,57 @@ def test_a_key_is_not_shown_by_accident() -> None:
     assert "PRIVATE" not in repr(authority().pem)
 
 
+def test_a_second_authority_does_not_take_the_place_of_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["authority", str(tmp_path)]) == 0
+    assert main(["client", str(tmp_path), "worker"]) == 0
+    files = [
+        tmp_path / "ca.crt",
+        tmp_path / "ca.key",
+        tmp_path / "worker" / "tls.crt",
+        tmp_path / "worker" / "tls.key",
+    ]
+    before = [path.read_bytes() for path in files]
+
+    assert main(["authority", str(tmp_path)]) == 1
+    assert main(["client", str(tmp_path), "worker"]) == 1
+    assert main(["serving", str(tmp_path), "worker"]) == 1
+
+    assert [path.read_bytes() for path in files] == before
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"{tmp_path / 'ca.crt'}: is there already; --replace makes a new pair in its place"
+    assert len(said) == 3
+
+
+@pytest.mark.parametrize("left", ["ca.crt", "ca.key"])
+def test_half_an_authority_is_not_replaced_either(left: str, tmp_path: Path) -> None:
+    (tmp_path / left).write_text("half")
+
+    assert main(["authority", str(tmp_path)]) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [left]
+
+
+def test_a_pair_is_replaced_on_demand(tmp_path: Path) -> None:
+    assert main(["authority", str(tmp_path)]) == 0
+    before = (tmp_path / "ca.crt").read_bytes()
+
+    assert main(["authority", str(tmp_path), "--replace"]) == 0
+    assert (tmp_path / "ca.crt").read_bytes() != before
+
+
+@pytest.mark.parametrize("name", ["../outside", "a/b", "", ".", "..", "n\u00f6de", "a b"])
+@pytest.mark.parametrize("what", ["serving", "client"])
+def test_a_name_that_can_be_no_peers_is_wrong_usage(what: str, name: str, tmp_path: Path) -> None:
+    assert main(["authority", str(tmp_path / "pki")]) == 0
+
+    with pytest.raises(SystemExit) as ended:
+        main([what, str(tmp_path / "pki"), name])
+
+    assert ended.value.code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["pki"]
+
+
 def test_without_an_authority_it_says_what_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serving", str(tmp_path), "name"]) == 1
 

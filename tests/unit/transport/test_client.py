@@ -5,6 +5,7 @@ import gzip
 import ssl
 import zlib
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -436,3 +437,32 @@ async def test_a_connection_that_is_not_verified_is_kept_whatever_its_certificat
     await peer.stop()
 
     assert len(set(peer.connections)) == 1
+
+
+@pytest.mark.parametrize(
+    "said", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"]
+)
+@pytest.mark.asyncio
+async def test_a_peer_that_speaks_something_else_is_said_to_in_plain_words(client: HttpClient, said: bytes) -> None:
+    async with speaking(said) as port:
+        with pytest.raises(FetchError) as http:
+            await ask(client, URL(f"http://127.0.0.1:{port}/"))
+        with pytest.raises(FetchError) as tls:
+            await ask(client, URL(f"https://127.0.0.1:{port}/"))
+
+    assert (http.value.state, http.value.message) == (SourceState.INVALID, "the answer is not valid HTTP")
+    assert tls.value.state is SourceState.UNREACHABLE
+    assert tls.value.message == "cannot connect: what listens there does not speak TLS"
+
+
+@asynccontextmanager
+async def speaking(said: bytes) -> AsyncIterator[int]:
+    """A server that says the same to everybody; its port."""
+
+    async def speak(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]

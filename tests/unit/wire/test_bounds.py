@@ -11,6 +11,7 @@ from devicemanager.model.accelerator import Reason
 from devicemanager.rules.kubelet import pod_usage
 from devicemanager.wire import allocation_annotation, kubelet_summary, kubernetes, pod_metrics, pods, snapshot
 from devicemanager.wire.bounds import Bounds
+from devicemanager.wire.steps import Steps, at_once
 
 UID = "11111111-2222-3333-4444-555555555555"
 ID = "GPU-{:08d}-0000-0000-0000-000000000001"
@@ -147,10 +148,45 @@ def test_the_largest_valid_summary_is_read_whole() -> None:
     assert len(body) <= 16 << 20
     summary = kubelet_summary.decode(body)
     assert len(summary) == 2000
-    assert len(kubelet_summary.decode_lenient(body)) == 2000
+    assert all(pod.containers is not None and len(pod.containers) == 4 for pod in summary.pods)
 
 
-@pytest.mark.parametrize("decode", [kubelet_summary.decode_typed, kubelet_summary.decode_lenient])
+def decode_lenient(body: bytes) -> kubelet_summary.Summary:
+    return at_once(kubelet_summary.decode_lenient_in_steps(body))
+
+
+def test_what_only_the_slower_way_can_read_is_read_up_to_a_quarter() -> None:
+    """An own encoding, or a number that JSON does not know."""
+    body = compact({"node": {}, "pods": [fullest_pod(n, 2) for n in range(700)]}).replace(b'"node":{}', b'"x":NaN')
+    assert len(kubelet_summary.decode(body)) == 700
+    with pytest.raises(ExcessError, match="not as kubelets write it, and more than 4194304 bytes"):
+        kubelet_summary.decode(body + b" " * (4 << 20))
+
+
+@pytest.mark.parametrize("bad", [{"x": "a" * (256 << 10)}, {"containers": [{}] * 100_000}])
+def test_a_pod_longer_than_any_has_no_figures_and_costs_no_other_pod_its_own(bad: dict[str, Any]) -> None:
+    summary = kubelet_summary.decode(compact({"pods": [fullest_pod(0, 1) | bad, fullest_pod(1, 1)]}))
+    long, other = (summary.pod("team-a", f"web-{number}", f"uid-{number}") for number in range(2))
+    assert long is not None
+    assert other is not None
+    assert pod_usage(long, node_time=None).rootfs_used_bytes is Reason.BOUNDED
+    assert pod_usage(other, node_time=None).rootfs_used_bytes == 1
+
+
+@pytest.mark.parametrize(
+    ("parse", "body"),
+    [
+        (kubelet_summary.decode_in_steps, compact({"pods": [{"podRef": {"uid": "a"}}] * 2000})),
+        (snapshot.parse_in_steps, compact(fullest_snapshot())),
+    ],
+    ids=["summary", "snapshot"],
+)
+def test_a_full_document_is_read_in_many_steps(parse: Callable[[bytes], Steps[object]], body: bytes) -> None:
+    """So that whatever else there is to do can be done between any two of them."""
+    assert sum(1 for _ in parse(body)) > 1000
+
+
+@pytest.mark.parametrize("decode", [kubelet_summary.decode, decode_lenient])
 def test_containers_beyond_any_pods_cost_that_pod_its_sums_and_no_other_pod_anything(
     decode: Callable[[bytes], kubelet_summary.Summary],
 ) -> None:
@@ -165,12 +201,12 @@ def test_containers_beyond_any_pods_cost_that_pod_its_sums_and_no_other_pod_anyt
 
 
 @pytest.mark.parametrize(
-    "decode", [pod_metrics.parse, pods.parse, kubernetes.parse_list_page, kubelet_summary.decode_lenient]
+    "decode", [pod_metrics.parse, pods.parse, kubernetes.parse_list_page, kubelet_summary.decode]
 )
 def test_every_other_document_is_bounded_too(decode: Callable[[bytes], object]) -> None:
     for item in (b"{}", b"[]", b"1"):
         with pytest.raises(ExcessError):
-            decode(b'{"items":[' + b",".join([item] * 4_200_000) + b"]}")
+            decode(b'{"items":[' + (item + b",") * 4_200_000 + item + b"]}")
 
 
 def test_the_largest_valid_allocation_is_read_whole() -> None:

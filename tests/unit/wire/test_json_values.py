@@ -2,10 +2,9 @@
 
 import pytest
 
-from devicemanager.errors import DocumentError, ExcessError
+from devicemanager.errors import DocumentError
+from devicemanager.model.pod_stats import UNREADABLE
 from devicemanager.wire import json_values
-from devicemanager.wire.bounds import SUMMARY
-from devicemanager.wire.json_values import UNREADABLE
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def parts(body: bytes) -> tuple[dict[str, object], list[object]]:
     """The members, and the elements of ``pods``."""
     others: dict[str, object] = {}
     pods: list[object] = []
-    for key, value in json_values.members(body, "x", "pods", SUMMARY):
+    for key, value in json_values.members(body, "x", "pods"):
         if key == "pods":
             pods.append(value)
         else:
@@ -150,8 +149,3 @@ def test_a_number_that_is_no_integer_stays_as_it_was_written() -> None:
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(DocumentError):
         parts(body)
-
-
-def test_what_may_hold_too_much_is_refused_before_anything_is_built() -> None:
-    with pytest.raises(ExcessError):
-        next(json_values.members(b'{"pods":[' + b"{}," * 300_000 + b"{}]}", "x", "pods", SUMMARY))

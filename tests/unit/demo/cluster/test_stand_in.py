@@ -1,30 +1,16 @@
 """The stand-in cluster as its users meet it: over TLS, with tokens, selectors and watches."""
 
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
-import pytest_asyncio
 
 from devicemanager.demo.cluster.access import Rule
-from devicemanager.demo.cluster.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
-from tests.cluster.client import Client, connected
-from tests.cluster.stand_in import StandInCluster
+from tests.cluster.client import Client
+from tests.cluster.one_node import SUMMARY, WEB, WEB_METRICS
 from tests.timing import FakeClock
-
-WEB = InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")], labels={"app": "web"})
-SUMMARY = "/api/v1/nodes/node-a/proxy/stats/summary"
-WEB_METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods/web"
-
-
-@pytest_asyncio.fixture
-async def client(stand_in_cluster: StandInCluster) -> AsyncIterator[Client]:
-    """A client of a cluster with one node."""
-    stand_in_cluster.add_node("node-a")
-    async with connected(stand_in_cluster) as client:
-        yield client
 
 
 @pytest.mark.asyncio
@@ -32,6 +18,16 @@ async def test_it_says_plainly_what_it_is(client: Client) -> None:
     async with client.get("/version") as answer:
         assert "stand-in" in answer.headers["Server"]
         assert "stand-in" in (await answer.json())["gitVersion"]
+
+
+@pytest.mark.parametrize("header", ["Impersonate-User", "impersonate-group", "Impersonate-Extra-scopes"])
+@pytest.mark.asyncio
+async def test_nobody_is_answered_with_his_own_rights_who_asks_with_anothers(client: Client, header: str) -> None:
+    async with client.get("/api/v1/nodes", **{header: "nobody"}) as answer:
+        status = await answer.json()
+
+    assert (answer.status, status["kind"], status["reason"]) == (403, "Status", "Forbidden")
+    assert status["message"] == "the stand-in cluster lets nobody act as another user: ask without --as"
 
 
 @pytest.mark.asyncio

@@ -24,6 +24,7 @@ from devicemanager.model.usage import (
     UsageSample,
     WorkloadUsage,
 )
+from devicemanager.serving.budget import WORKER
 from devicemanager.serving.limits import Limits
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import PING, Check, Probe
@@ -35,7 +36,6 @@ from devicemanager.worker.apiserver.authentication import Authenticator
 from devicemanager.worker.apiserver.authorization import Authorizer
 from devicemanager.worker.apiserver.discovery import DiscoveryDocuments
 from devicemanager.worker.apiserver.in_flight import InFlightLimiter
-from devicemanager.worker.apiserver.limits import LIMITS
 from devicemanager.worker.apiserver.metrics import WorkerMetrics
 from devicemanager.worker.apiserver.openapi import OpenApiDocuments
 from devicemanager.worker.apiserver.owners import Owners
@@ -360,7 +360,7 @@ async def running_server(
     max_in_flight: int = 400,
     workload: Workload = INSTANCE,
     reviews: int = 256,
-    limits: Limits = LIMITS,
+    limits: Limits = WORKER.limits,
     ready: Sequence[Check] = (PING,),
     trusted: bool = True,
 ) -> AsyncIterator[Server]:

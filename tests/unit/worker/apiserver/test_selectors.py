@@ -97,3 +97,20 @@ def test_a_field_selector_pins_a_name_only_by_equality() -> None:
     assert pinned_name("metadata.namespace=a,metadata.name=x") == "x"
     assert pinned_name("metadata.name!=x") is None
     assert pinned_name("") is None
+
+
+@pytest.mark.parametrize("term", ["a=b", "!a", "a", "a in (b)"])
+def test_a_label_selector_of_more_terms_than_anybody_writes_is_refused(term: str) -> None:
+    """Each is compared with every object of a list."""
+    parse_selection(",".join([term] * 128), "")
+    with pytest.raises(SelectorError, match="a selector has at most 128 terms"):
+        parse_selection(",".join([term] * 129), "")
+    with pytest.raises(SelectorError, match="a selector has at most 128 terms"):
+        parse_selection(",".join([term] * 20_000), "")
+
+
+def test_a_field_selector_of_too_many_terms_is_refused_too() -> None:
+    terms = ",".join(["metadata.name!=a"] * 129)
+    for parse in (pinned_name, lambda text: parse_selection("", text)):
+        with pytest.raises(SelectorError, match="a selector has at most 128 terms"):
+            parse(terms)

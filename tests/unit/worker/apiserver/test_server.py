@@ -895,6 +895,22 @@ async def test_too_many_callers_under_review_are_told_to_retry(tmp_path: Path) -
         assert checked.result().status == 401
 
 
+async def test_strangers_without_a_credential_take_no_review_from_readers_behind_the_front_proxy(
+    tmp_path: Path,
+) -> None:
+    async with running_server(tmp_path, reviews=1) as server:
+        server.api.hold = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            stranger = tasks.create_task(server.request(subresource(server, "other")))
+            await until(lambda: len(server.api.posts) == 1)
+            assert (await server.request(subresource(server, "another"))).status == 429
+            reader = tasks.create_task(server.proxied(subresource(server)))
+            await until(lambda: len(server.api.posts) == 2)
+            server.api.hold.set()
+        assert reader.result().status == 404
+        assert stranger.result().status != 429
+
+
 async def test_beyond_the_cap_readers_come_back_and_discovery_goes_on(tmp_path: Path) -> None:
     async with running_server(tmp_path, max_in_flight=2) as server:
         server.reader.add(usage("a"), usage("b"), usage("c"))
