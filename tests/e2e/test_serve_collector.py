@@ -1,5 +1,8 @@
 """What the collector process of ``devicemanager serve`` is given, and what it may see of its parent."""
 
+import os
+from pathlib import Path
+
 from tests.e2e.device_manager import Serve
 
 OURS = {
@@ -43,3 +46,14 @@ sys.exit(cli.main())
 def test_a_device_managers_memory_is_not_its_collectors_to_read(serve: Serve) -> None:
     manager = serve("--manufacturer=simulated", "--no-pci-check", code=WATCHED)
     assert manager.event("is_dumpable")["value"] == 0
+
+
+def test_a_collector_holds_pipes_and_no_socket_of_the_device_managers(serve: Serve) -> None:
+    manager = serve("--manufacturer=simulated", "--no-pci-check")
+    manager.until_state("ok")
+    (collector,) = manager.children()
+    held = [os.readlink(path) for path in Path(f"/proc/{collector.pid}/fd").iterdir()]
+    assert [what for what in held if what.startswith("pipe:")]
+    assert not [what for what in held if what.startswith("socket:")]
+    served = {os.readlink(path) for path in Path(f"/proc/{manager.process.pid}/fd").iterdir()}
+    assert [what for what in served if what.startswith("socket:")]
