@@ -6,7 +6,7 @@ verified under a name given separately, because certificates name the device man
 
 import math
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn, Self
 
@@ -34,6 +34,7 @@ from devicemanager.worker.device_manager_pods import (
     describe,
     newest_first,
 )
+from devicemanager.worker.pages import Lister
 from devicemanager.worker.reflector import Reflector
 
 READ_DEADLINE_S: Final = 3.0
@@ -90,6 +91,7 @@ class DeviceManagers:
         namespace: Where the device managers run, and nowhere else is looked.
         server_name: The name their certificates carry; None to verify the address.
         decoding: Shared with others that decode; None for an own.
+        lister: Lists their pods; None for an own.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class DeviceManagers:
         namespace: str,
         server_name: str | None = None,
         decoding: Decoding | None = None,
+        lister: Lister | None = None,
     ) -> None:
         self._tls = tls
         self._http = HttpClient(clock)
@@ -113,6 +116,7 @@ class DeviceManagers:
             describe,
             params={"labelSelector": f"{COMPONENT_LABEL}={COMPONENT}"},
             name="device-managers",
+            lister=lister,
         )
         self._clock = clock
         self._failed: dict[DeviceManager, float] = {}
@@ -161,6 +165,18 @@ class DeviceManagers:
             return without_sample
         raise failures[0]
 
+    def answering(self, place: Place) -> Set[DeviceManager]:
+        """The pods that answer for a node and manufacturer now."""
+        self._index_pods()
+        return frozenset(self._index.get(place, ()))
+
+    def _index_pods(self) -> None:
+        if self._indexed != self._pods.changes:
+            self._index = newest_first(self._pods.items.values())
+            self._indexed = self._pods.changes
+            known = set(self._pods.items.values())
+            self._failed = {each: at_s for each, at_s in self._failed.items() if each in known}
+
     async def _candidates(self, node: str, manufacturer: str) -> Sequence[DeviceManager]:
         """The pods to ask, the best first: those that failed last time wait behind the others."""
         if not self._pods.synced:
@@ -170,11 +186,7 @@ class DeviceManagers:
             raise FetchError(
                 problem.state, f"the device managers cannot be listed: {problem.message}", detail=problem.detail
             )
-        if self._indexed != self._pods.changes:
-            self._index = newest_first(self._pods.items.values())
-            self._indexed = self._pods.changes
-            known = set(self._pods.items.values())
-            self._failed = {each: at_s for each, at_s in self._failed.items() if each in known}
+        self._index_pods()
         found = self._index.get((node, manufacturer), ())
         if not found:
             raise FetchError(
@@ -225,11 +237,13 @@ class DeviceManagers:
 
     async def _read(self, device_manager: DeviceManager, received: Received) -> SnapshotRead:
         if received.status != 200:
-            raise FetchError(_state_of(received.status), f"HTTP {received.status}", status=received.status)
+            raise FetchError(
+                _state_of(received.status), f"HTTP {received.status}", status=received.status, by_peer=True
+            )
         found = await self._decoding(snapshot.parse_in_steps, received.body)
         if found.node_name is not None and found.node_name != device_manager.node:
             named = repr(excerpt(found.node_name, 64))
-            raise FetchError(SourceState.INVALID, "it answers for another node", detail=named)
+            raise FetchError(SourceState.INVALID, "it answers for another node", detail=named, by_peer=True)
         return SnapshotRead(_only(found, device_manager.manufacturer), received.without_body())
 
     def _request(self, url: URL) -> Request:

@@ -24,6 +24,7 @@ from devicemanager.tls.certificates import Authority
 from devicemanager.worker import device_managers as device_managers_module
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.device_managers import DeviceManagers
+from tests.cluster.faults import Fault, Trouble
 from tests.cluster.stand_in import StandInCluster
 from tests.timing import until
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, Handler, SkewedClock, card, snapshot_document
@@ -284,6 +285,33 @@ async def test_pods_that_cannot_be_listed_are_said_to_be_forbidden(
             await managers.read(PLACE)
 
     assert caught.value.state is SourceState.FORBIDDEN
+
+
+@pytest.mark.asyncio
+async def test_that_pods_cannot_be_listed_is_no_device_managers_fault(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer
+) -> None:
+    stand_in_cluster.faults.switch_on("pods", Fault(Trouble.HTML))
+    async with following(cluster, device_manager.client_context) as managers:
+        with pytest.raises(FetchError, match="cannot be listed") as caught:
+            await managers.read(PLACE)
+
+    assert (caught.value.state, caught.value.by_peer) == (SourceState.INVALID, False)
+
+
+@pytest.mark.asyncio
+async def test_who_answers_at_a_place_changes_with_its_pod(
+    managers: DeviceManagers, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer
+) -> None:
+    await managers.read(PLACE)
+    [old] = managers.answering(PLACE)
+    stand_in_cluster.store.delete("pods", NAMESPACE, old.pod)
+    stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", device_manager.port)
+    await until(lambda: managers.answering(PLACE) - {old})
+
+    [new] = managers.answering(PLACE)
+    assert new != old
+    assert managers.answering(("node-b", "nvidia")) == frozenset()
 
 
 @pytest.mark.asyncio

@@ -13,6 +13,7 @@ from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import SourceState
+from devicemanager.worker.device_manager_pods import DeviceManager
 from devicemanager.worker.outcomes import Answer
 from devicemanager.worker.sources import Ages
 from tests.timing import START
@@ -135,7 +136,7 @@ async def test_a_kubelet_that_misbehaves_is_named_at_once_and_asked_less_and_les
     here: World, state: SourceState
 ) -> None:
     well = here.cluster.scripts[KUBELET].document
-    here.cluster.on(KUBELET, FetchError(state, "what it did"))
+    here.cluster.on(KUBELET, FetchError(state, "what it did", by_peer=True))
     loop = asyncio.get_running_loop()
     with capture_logs() as logs:
         for _ in range(60):
@@ -152,17 +153,48 @@ async def test_a_kubelet_that_misbehaves_is_named_at_once_and_asked_less_and_les
 
     assert 4 <= len(asked) <= 8
     assert sorted(asked[1:]) == asked[1:]
-    lines = [line for line in logs if line["event"] == "source_set_aside"]
-    aside = [(line["source"], line["node"], line["state"], line["failures"]) for line in lines]
-    assert aside == [("kubelet", "node-a", state, number) for number in range(1, len(asked) + 1)]
-    assert here.sources.health.now_set_aside() == {"kubelet": 1}
+    lines = [line for line in logs if line["event"] == "source_backed_off"]
+    assert [(line["source"], line["node"], line["state"]) for line in lines] == [("kubelet", "node-a", state)]
+    assert here.sources.health.in_backoff() == {"kubelet": 1}
 
     here.cluster.on(KUBELET, well)
     await asyncio.sleep(60)
     await here.reader.read("team-a", "web")
-    assert here.sources.health.now_set_aside() == {"kubelet": 0}
+    assert here.sources.health.in_backoff() == {"kubelet": 0}
     await here.reader.read("team-a", "web")
     assert len(here.cluster.scripts[KUBELET].asked) == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+@pytest.mark.parametrize("state", [SourceState.INVALID, SourceState.TIMEOUT])
+async def test_a_peer_is_asked_again_at_once_where_it_was_not_its_fault(here: World, state: SourceState) -> None:
+    """The API server is slow, or answers with a redirect; we had no memory left; a fault of ours."""
+    ours = FetchError(state, "somebody else's fault")
+    here.cluster.on(KUBELET, ours)
+    here.device_managers.on(PLACE, ours)
+    for _ in range(5):
+        await here.reader.read("team-a", "web")
+
+    assert len(here.cluster.scripts[KUBELET].asked) == 5
+    assert len(here.device_managers.scripts[PLACE].asked) == 5
+    assert here.sources.health.in_backoff() == {}
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_a_device_manager_whose_pod_was_replaced_is_asked_at_once(here: World) -> None:
+    old = DeviceManager(*PLACE, (), START, "nvidia-old")
+    new = DeviceManager(*PLACE, (), START, "nvidia-new")
+    bad = FetchError(SourceState.INVALID, "no JSON", by_peer=True)
+    here.device_managers.there = {old}
+    for there, asked in (({old}, 1), ({old}, 1), (set(), 1), ({old}, 1), ({new}, 2), ({new}, 2), ({new, old}, 3)):
+        here.device_managers.there = there
+        script = here.device_managers.scripts.get(PLACE)
+        if script is None or script.document is not bad:
+            script = here.device_managers.on(PLACE, bad)
+        await here.reader.read("team-a", "web")
+        assert len(script.asked) == asked
 
 
 @pytest.mark.asyncio
