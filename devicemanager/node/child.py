@@ -160,6 +160,11 @@ class Child:
         """The last line that it wrote to standard error."""
         return self._watch.stderr.line
 
+    @property
+    def has_line(self) -> bool:
+        """Whether the next line is there already."""
+        return self._lines.has_line
+
     async def next(self, deadline_s: float) -> Event:
         """The next line, or why there is none within ``deadline_s`` seconds."""
         try:

@@ -11,7 +11,7 @@ from typing import Final
 from devicemanager.node.child import Child, Event, TimedOut
 from devicemanager.node.deadlines import Deadlines
 from devicemanager.node.leftovers import Leftovers
-from devicemanager.node.process_usage import UsageLimits, excess
+from devicemanager.node.process_usage import UsageLimits, excess, memory_bytes
 from devicemanager.rules.selection import Selection
 
 STUCK_LIMIT: Final = 8
@@ -33,9 +33,11 @@ class MemoryExceeded:
 
     Attributes:
         detail: How much, and how much it may.
+        grown: Whether much of that came while the line was waited for, so that what is being read takes it.
     """
 
     detail: str
+    grown: bool
 
 
 class Launcher:
@@ -101,12 +103,14 @@ class Launcher:
 
     async def next(self, child: Child, deadline_s: float) -> Event | MemoryExceeded:
         """The next line of a process, or why there is none within ``deadline_s`` seconds."""
+        before_bytes = None if child.has_line else memory_bytes(child.pid)
         while deadline_s > _LOOK_EVERY_S:
             event = await child.next(_LOOK_EVERY_S)
             if not isinstance(event, TimedOut):
                 return event
             if (detail := excess(child.pid, self._usage)) is not None:
-                return MemoryExceeded(detail)
+                came_bytes = 0 if before_bytes is None else (memory_bytes(child.pid) or 0) - before_bytes
+                return MemoryExceeded(detail, grown=came_bytes > self._usage.memory_bytes // 4)
             deadline_s -= _LOOK_EVERY_S
         return await child.next(deadline_s)
 

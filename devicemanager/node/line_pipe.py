@@ -47,6 +47,11 @@ class LinePipe(asyncio.Protocol):
         return await connect(descriptor, lambda: cls(descriptor))
 
     @property
+    def has_line(self) -> bool:
+        """Whether a whole line is there that was not taken."""
+        return bool(self._lines)
+
+    @property
     def half_line(self) -> bool:
         """Whether the last line was not finished."""
         return bool(self._rest)
