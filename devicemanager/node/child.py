@@ -92,7 +92,7 @@ class Child:
     def __init__(self, transport: asyncio.SubprocessTransport, watch: "_Watch", lines: LinePipe) -> None:
         self._transport = transport
         self._watch = watch
-        self._lines = lines
+        self.lines = lines
 
     @classmethod
     async def start(
@@ -160,15 +160,10 @@ class Child:
         """The last line that it wrote to standard error."""
         return self._watch.stderr.line
 
-    @property
-    def has_line(self) -> bool:
-        """Whether the next line is there already."""
-        return self._lines.has_line
-
     async def next(self, deadline_s: float) -> Event:
         """The next line, or why there is none within ``deadline_s`` seconds."""
         try:
-            raw = await self._lines.next(deadline_s)
+            raw = await self.lines.next(deadline_s)
         except TimeoutError:
             return TimedOut()
         if raw is None:
@@ -179,11 +174,11 @@ class Child:
             return ProtocolError(str(error))
 
     async def _last_event(self) -> Event:
-        if self._lines.overlong:
+        if self.lines.overlong:
             return ProtocolError(f"a line longer than {LINE_LIMIT_BYTES} bytes")
         await self.wait(_EXIT_WAIT_S)
         ended = Exited(self._transport.get_returncode(), self.stderr_tail)
-        return ProtocolError(f"half a line, then {ended.detail}") if self._lines.half_line else ended
+        return ProtocolError(f"half a line, then {ended.detail}") if self.lines.half_line else ended
 
     async def wait(self, deadline_s: float) -> bool:
         """Wait at most ``deadline_s`` seconds for the process to end; returns whether it has."""

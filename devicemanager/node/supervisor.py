@@ -21,7 +21,7 @@ from devicemanager.node.blocking import BlockingCalls
 from devicemanager.node.bus_watch import BusWatch
 from devicemanager.node.child import Child, Exited, ProtocolError, TimedOut
 from devicemanager.node.collector_protocol import CollectorProtocol
-from devicemanager.node.deadlines import Deadlines, card_deadline_s
+from devicemanager.node.deadlines import Deadlines, Phase, card_deadline_s
 from devicemanager.node.launcher import STUCK_LIMIT, Launcher, MemoryExceeded
 from devicemanager.node.process_usage import UsageMonitor
 from devicemanager.node.quarantine import Quarantine
@@ -122,7 +122,7 @@ class Supervisor:
                 self._launcher.deadlines, 0.0 if self._tick is None else self._tick.unanswered_s
             )
             self._expect_within(deadline_s)
-            event = await self._launcher.next(child, deadline_s)
+            event = await self._launcher.next(child, deadline_s, resting=protocol.phase is Phase.RESTING)
             if isinstance(event, TimedOut | Exited | ProtocolError | MemoryExceeded | Failed):
                 self._log.debug(
                     "collector_process_ended",
