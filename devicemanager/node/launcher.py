@@ -110,8 +110,6 @@ class Launcher:
             deadline_s: How long the line may take.
             resting: Whether the process is between two samples.
         """
-        if not child.lines.waits:
-            return await child.next(deadline_s)
         every_s = _LOOK_AT_REST_EVERY_S if resting else _LOOK_EVERY_S
         held: str | None = None
         timer: asyncio.TimerHandle
@@ -123,7 +121,7 @@ class Launcher:
             if held is None:
                 timer = loop.call_later(every_s, look)
             else:
-                child.lines.stop_waiting()
+                child.stop_waiting()
 
         timer = loop.call_later(every_s, look)
         try:
