@@ -11,7 +11,7 @@ from typing import Final
 from devicemanager.node.child import Child, Event, TimedOut
 from devicemanager.node.deadlines import Deadlines
 from devicemanager.node.leftovers import Leftovers
-from devicemanager.node.process_usage import UsageLimits, excess
+from devicemanager.node.process_usage import UsageLimits, excess, memory_bytes
 from devicemanager.rules.selection import Selection
 
 STUCK_LIMIT: Final = 8
@@ -36,9 +36,11 @@ class MemoryExceeded:
 
     Attributes:
         detail: How much, and how much it may.
+        grown: Whether much of that came while the line was waited for, so that what is being read takes it.
     """
 
     detail: str
+    grown: bool
 
 
 class Launcher:
@@ -110,25 +112,28 @@ class Launcher:
             deadline_s: How long the line may take.
             resting: Whether the process is between two samples.
         """
+        before_bytes = None if resting else memory_bytes(child.pid)
         every_s = _LOOK_AT_REST_EVERY_S if resting else _LOOK_EVERY_S
-        held: str | None = None
+        exceeded: MemoryExceeded | None = None
         timer: asyncio.TimerHandle
         loop = asyncio.get_running_loop()
 
         def look() -> None:
-            nonlocal held, timer
+            nonlocal exceeded, timer
             held = excess(child.pid, self._usage)
             if held is None:
                 timer = loop.call_later(every_s, look)
-            else:
-                child.stop_waiting()
+                return
+            came_bytes = 0 if before_bytes is None else (memory_bytes(child.pid) or 0) - before_bytes
+            exceeded = MemoryExceeded(held, grown=came_bytes > self._usage.memory_bytes // 4)
+            child.stop_waiting()
 
         timer = loop.call_later(every_s, look)
         try:
             event = await child.next(deadline_s)
         finally:
             timer.cancel()
-        return event if held is None or not isinstance(event, TimedOut) else MemoryExceeded(held)
+        return exceeded if exceeded is not None and isinstance(event, TimedOut) else event
 
     def _end_run(self, run: str | None) -> None:
         if self._leftovers is not None and run is not None:

@@ -226,7 +226,7 @@ class Supervisor:
             case Exited() if device is not None:
                 self._prober.crashed(child, device, event)
                 return RestartReason.DEVICE_CRASH
-            case MemoryExceeded(held) if device is not None:
+            case MemoryExceeded(held, grown=True) if device is not None:
                 self._prober.outgrew(child, device, held)
                 return RestartReason.MEMORY
             case MemoryExceeded(held):

@@ -95,7 +95,7 @@ class SourceHealth:
                 source=source,
                 **where,
                 state=fault.state,
-                error=fault.message,
+                error=fault.said,
                 failures=failures,
                 pause_s=round(pause_s, 1),
                 **more,
