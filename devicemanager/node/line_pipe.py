@@ -87,6 +87,8 @@ class LinePipe(asyncio.Protocol):
             held_up_s = loop.time() - due_s
             async with asyncio.timeout(min(held_up_s, deadline_s)):
                 await self._line_or_end()
+        finally:
+            self._timeout = None
 
     async def _line_or_end(self) -> None:
         while not self._lines and not self._over:
