@@ -112,8 +112,6 @@ class Launcher:
             deadline_s: How long the line may take.
             resting: Whether the process is between two samples.
         """
-        if not child.lines.waits:
-            return await child.next(deadline_s)
         before_bytes = None if resting else memory_bytes(child.pid)
         every_s = _LOOK_AT_REST_EVERY_S if resting else _LOOK_EVERY_S
         exceeded: MemoryExceeded | None = None
@@ -128,7 +126,7 @@ class Launcher:
                 return
             came_bytes = 0 if before_bytes is None else (memory_bytes(child.pid) or 0) - before_bytes
             exceeded = MemoryExceeded(held, grown=came_bytes > self._usage.memory_bytes // 4)
-            child.lines.stop_waiting()
+            child.stop_waiting()
 
         timer = loop.call_later(every_s, look)
         try:
