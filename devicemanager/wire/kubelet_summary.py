@@ -139,6 +139,7 @@ def decode(body: bytes) -> Summary:
 def decode_in_steps(body: bytes) -> Steps[Summary]:
     """The same in steps, of which the longest is the search for the pods: 1 ms for each MiB."""
     yield from bounds.SUMMARY.check_in_steps(body, _KIND)
+    body = body.strip(b" \t\r\n")
     split = _split(body)
     yield
     if split is None:
@@ -165,7 +166,6 @@ def _split(body: bytes) -> tuple[Node | None, list[bytes]] | None:
     head, *pods = body.split(_POD_BEGINS, PODS_LIMIT + 1)
     if not pods or len(head) > POD_BYTES or not head.endswith(_PODS_BEGIN):
         return None
-    pods[-1] = pods[-1].rstrip()
     if not pods[-1].endswith(_PODS_END) or not all(piece.endswith(b",") for piece in pods[:-1]):
         return None
     try:
