@@ -131,7 +131,7 @@ class ScriptedDeviceManagers(DeviceManagers):
             raise script.document
         body = json.dumps(script.document).encode()
         received = Received(200, body, self._by_clock.monotonic(), age_s=1)
-        return SnapshotRead(snapshot.parse(body), received.without_body())
+        return SnapshotRead(snapshot.parse(body), received.without_body(), held_bytes=len(body))
 
 
 @dataclass
