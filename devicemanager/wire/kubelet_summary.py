@@ -102,9 +102,7 @@ class Summary:
 
     __slots__ = ("_by_pod", "held_bytes", "node_cpu_time", "node_memory_bytes", "node_name")
 
-    def __init__(
-        self, node: Node | None, by_pod: Mapping[_Identity, Sequence[_Entry]], held_bytes: int
-    ) -> None:
+    def __init__(self, node: Node | None, by_pod: Mapping[_Identity, Sequence[_Entry]], held_bytes: int) -> None:
         node = node or Node()
         self.held_bytes = held_bytes
         self.node_name: str | None = node.node_name or None
