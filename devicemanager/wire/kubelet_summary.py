@@ -17,10 +17,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from devicemanager.errors import DocumentError, ExcessError
-from devicemanager.model.pod_stats import UNREADABLE, ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
+from devicemanager.model.pod_stats import ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
 from devicemanager.rules import kubelet
 from devicemanager.wire import bounds, timestamps
-from devicemanager.wire.json_values import integer, items, load, member, members, text
+from devicemanager.wire.json_values import UNREADABLE, integer, items, load, member, members, text
 from devicemanager.wire.kubelet_summary_document import (
     Container,
     Cpu,
@@ -32,6 +32,7 @@ from devicemanager.wire.kubelet_summary_document import (
     PodRef,
     UnreadableContainer,
 )
+from devicemanager.wire.memory_of import size_in_steps
 from devicemanager.wire.steps import Steps, at_once
 
 _KIND: Final = "kubelet summary"
@@ -55,8 +56,11 @@ make pods must not be able to hide a node's."""
 POD_BYTES: Final = 256 * 1024
 """A longer pod has no figures: 64 containers with every block take 70 KiB. To read one takes some milliseconds."""
 
-LENIENT_BYTES: Final = 4 * 1024 * 1024
-"""The longest summary that is read in the slower way: what it holds as text takes up to four times as much."""
+REFERENCE_BYTES: Final = 4096
+"""A longer ``podRef`` is none: a name has 253 characters at most, and as text it is kept beside the JSON."""
+
+LENIENT_BYTES: Final = 3 * 1024 * 1024
+"""The longest summary that is read in the slower way: as text it takes up to four times as much, and twice."""
 
 
 _POD_BEGINS: Final = b'{"podRef":'
@@ -73,13 +77,14 @@ class _Envelope(msgspec.Struct, gc=False):
 
 
 class _Reference(msgspec.Struct, gc=False, rename="camel"):
-    """A pod, of which only the identity is looked at."""
+    """A pod, of which only the identity is looked at, once its length is known."""
 
-    pod_ref: PodRef | None = None
+    pod_ref: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _REFERENCE: Final = msgspec.json.Decoder(_Reference)
+_POD_REF: Final = msgspec.json.Decoder(PodRef | None)
 _NODE: Final = msgspec.json.Decoder(Node | None)
 _POD: Final = msgspec.json.Decoder(Pod)
 
@@ -94,12 +99,14 @@ class Summary:
         node_name: As the kubelet calls its node; None where it does not say.
         node_cpu_time: The time of the node's own CPU block, on the node's clock; None where it gives none.
         node_memory_bytes: What the node has; None where the kubelet does not say.
+        held_bytes: Memory that it takes.
     """
 
-    __slots__ = ("_by_pod", "node_cpu_time", "node_memory_bytes", "node_name")
+    __slots__ = ("_by_pod", "held_bytes", "node_cpu_time", "node_memory_bytes", "node_name")
 
-    def __init__(self, node: Node | None, by_pod: Mapping[_Identity, Sequence[_Entry]]) -> None:
+    def __init__(self, node: Node | None, by_pod: Mapping[_Identity, Sequence[_Entry]], held_bytes: int) -> None:
         node = node or Node()
+        self.held_bytes = held_bytes
         self.node_name: str | None = node.node_name or None
         self.node_cpu_time: datetime | None = timestamps.parse(node.cpu.time) if node.cpu is not None else None
         self.node_memory_bytes: int | None = _memory_capacity(node.memory)
@@ -153,14 +160,14 @@ def decode_in_steps(body: bytes) -> Steps[Summary]:
     while pods:
         text = _POD_BEGINS + pods.pop()
         try:
-            _add(by_pod, _REFERENCE.decode(text).pod_ref, text)
+            _add(by_pod, _read_reference(_REFERENCE.decode(text).pod_ref), text)
         except _UNREADABLE:
             if len(body) <= LENIENT_BYTES:
                 return (yield from decode_lenient_in_steps(body))
             pod = _read(text)
             _add(by_pod, None if pod is None else pod.pod_ref, text)
         yield
-    return Summary(node, by_pod)
+    return Summary(node, by_pod, (yield from size_in_steps(by_pod)))
 
 
 def _split(body: bytes) -> tuple[Node | None, list[bytes]] | None:
@@ -200,7 +207,7 @@ def decode_lenient_in_steps(body: bytes) -> Steps[Summary]:
             pod = _pod(value)
             _add(by_pod, pod.pod_ref, pod)
         yield
-    return Summary(node, by_pod)
+    return Summary(node, by_pod, (yield from size_in_steps(by_pod)))
 
 
 def _read_node(raw: msgspec.Raw) -> Node | None:
@@ -209,6 +216,10 @@ def _read_node(raw: msgspec.Raw) -> Node | None:
         return _NODE.decode(raw) if len(raw) <= POD_BYTES else None
     except _UNREADABLE:
         return _node(_load(raw))
+
+
+def _read_reference(raw: msgspec.Raw) -> PodRef | None:
+    return _POD_REF.decode(raw) if len(raw) <= REFERENCE_BYTES else None
 
 
 def _read(entry: _Entry) -> Pod | None:
@@ -328,7 +339,7 @@ def _pod(entry: object) -> Pod:
 def _container(entry: object) -> Container:
     name = member(entry, "name")
     if not isinstance(entry, dict) or (name and text(name) is None):
-        return UnreadableContainer(cpu=_cpu(UNREADABLE), memory=_memory(UNREADABLE), rootfs=_disk(UNREADABLE))
+        return _UNREADABLE_CONTAINER
     return Container(
         name=text(name) or "",
         start_time=text(member(entry, "startTime")),
@@ -339,14 +350,14 @@ def _container(entry: object) -> Container:
 
 
 def _cpu(block: object) -> Cpu | None:
-    if block is None:
-        return None
+    if not isinstance(block, dict):
+        return None if block is None else _UNREADABLE_CPU
     return Cpu(_time(block), _integer(block, "usageNanoCores"), _integer(block, "usageCoreNanoSeconds"))
 
 
 def _memory(block: object) -> Memory | None:
-    if block is None:
-        return None
+    if not isinstance(block, dict):
+        return None if block is None else _UNREADABLE_MEMORY
     keys = ("workingSetBytes", "usageBytes", "rssBytes")
     return Memory(_time(block), *(_integer(block, key) for key in keys))
 
@@ -358,7 +369,9 @@ def _node_memory(block: object) -> NodeMemory | None:
 
 
 def _disk(block: object) -> Disk | None:
-    return None if block is None else Disk(_time(block), _integer(block, "usedBytes"))
+    if not isinstance(block, dict):
+        return None if block is None else _UNREADABLE_DISK
+    return Disk(_time(block), _integer(block, "usedBytes"))
 
 
 def _time(block: object) -> str | None:
@@ -368,3 +381,12 @@ def _time(block: object) -> str | None:
 def _integer(block: object, key: str) -> int | None:
     """The integer at ``key``; unreadable too when the block is no object at all."""
     return integer(member(block, key)) if isinstance(block, dict) else UNREADABLE
+
+
+# One of each for all, as a peer may send a hundred thousand.
+_UNREADABLE_CPU: Final = Cpu(None, UNREADABLE, UNREADABLE)
+_UNREADABLE_MEMORY: Final = Memory(None, UNREADABLE, UNREADABLE, UNREADABLE)
+_UNREADABLE_DISK: Final = Disk(None, UNREADABLE)
+_UNREADABLE_CONTAINER: Final = UnreadableContainer(
+    cpu=_UNREADABLE_CPU, memory=_UNREADABLE_MEMORY, rootfs=_UNREADABLE_DISK
+)

@@ -101,7 +101,7 @@ class Sources:
             max_age_s=ages.kubelet_s,
             keeping=Keeping(
                 most_bytes=documents.summaries_bytes,
-                size=lambda read: read.received.length,
+                size=lambda read: read.held_bytes,
                 pause_s=lambda node, error, failures: self._pause_s(KUBELET, node, error, failures),
             ),
         )
@@ -112,7 +112,7 @@ class Sources:
             max_age_s=ages.snapshot_s,
             keeping=Keeping(
                 most_bytes=documents.snapshots_bytes,
-                size=lambda read: read.received.length,
+                size=lambda read: read.held_bytes,
                 longer_s=lambda read: min(read.received.length // _BYTES_A_SECOND, _LONGEST_KEPT_S),
                 pause_s=lambda place, error, failures: self._pause_s(
                     device_manager(place[1]), place[0], error, failures
