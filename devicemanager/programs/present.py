@@ -37,8 +37,8 @@ def document(value: object, output: Output) -> str:
     if output is Output.YAML:
         import yaml  # a command that prints no YAML does not pay for it
 
-        return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True)).rstrip()
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+        return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=False)).rstrip()
+    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False)
 
 
 def snapshot_text(

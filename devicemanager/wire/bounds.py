@@ -8,6 +8,8 @@ that contains such bytes only counts against its sender.
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from devicemanager.errors import ExcessError
 from devicemanager.wire.steps import Steps, at_once
 
@@ -36,25 +38,34 @@ class Bounds:
 
     def check_in_steps(self, body: bytes | str, kind: str) -> Steps[None]:
         """The same in steps of a millisecond at most: to count what is in 16 MiB takes up to 40."""
-        if len(body) <= self.objects:
-            return
+        # An object or value takes two bytes at least. To count a short body would cost as much as to read it.
+        steps = range(0, len(body), _STEP_BYTES)
         objects = values = 0
-        for begin in range(0, len(body), _STEP_BYTES):
-            counted, others = _counts(body, begin, begin + _STEP_BYTES)
-            objects += counted
-            values += counted + others
+        for begin in steps if len(body) > 2 * self.objects else ():
+            objects += _count(body, "{", begin)
             if objects > self.objects:
                 raise ExcessError(f"{kind}: more than {self.objects} objects")
+            yield
+        for begin in steps if len(body) > 2 * self.values else ():
+            values += sum(_count(body, character, begin) for character in "{[,")
             if values > self.values:
                 raise ExcessError(f"{kind}: more than {self.values} values")
             yield
 
 
-def _counts(body: bytes | str, begin: int, end: int) -> tuple[int, int]:
-    """How many objects begin there, and how many arrays and further values."""
+class Skipped(msgspec.Struct, gc=False):
+    """An element of an array, an object of which nothing is read.
+
+    An array is decoded to these to count its elements: it ends at the first that is no object, and one takes 24
+    bytes; as ``msgspec.Raw`` a number of two bytes would take 56.
+    """
+
+
+def _count(body: bytes | str, character: str, begin: int) -> int:
+    end = begin + _STEP_BYTES
     if isinstance(body, str):
-        return body.count("{", begin, end), body.count("[", begin, end) + body.count(",", begin, end)
-    return body.count(b"{", begin, end), body.count(b"[", begin, end) + body.count(b",", begin, end)
+        return body.count(character, begin, end)
+    return body.count(character.encode(), begin, end)
 
 
 SNAPSHOT: Final = Bounds(objects=16_384, values=114_688)
@@ -70,8 +81,8 @@ LENIENT_SUMMARY: Final = Bounds(objects=65_536, values=327_680)
 POD: Final = Bounds(objects=4_096, values=32_768)
 """One pod of a summary: 64 containers with every block, and a hundred volumes, take a quarter."""
 
-API_OBJECT: Final = Bounds(objects=131_072, values=262_144)
-"""Any one object of an API server, which stores at most 1.5 MiB of one, its managed fields included."""
+API_OBJECT: Final = Bounds(objects=32_768, values=131_072)
+"""Any one object of an API server: a pod has some hundreds, its managed fields included."""
 
 LIST_PAGE: Final = Bounds(objects=1_048_576, values=4_194_304)
 """One page of a list: its objects are decoded one by one, each held to ``API_OBJECT``."""

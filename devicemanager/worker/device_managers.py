@@ -23,6 +23,8 @@ from devicemanager.transport.client import HttpClient
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import snapshot
+from devicemanager.wire.memory_of import size_in_steps
+from devicemanager.wire.steps import Steps
 from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.deadlines import Countdown
 from devicemanager.worker.decoding import Decoding
@@ -56,10 +58,15 @@ _log: FilteringBoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRead:
-    """A snapshot and what is known of its age."""
+    """A snapshot and what is known of its age.
+
+    Attributes:
+        held_bytes: Memory that the snapshot takes while it is kept.
+    """
 
     snapshot: PeerSnapshot
     received: Received
+    held_bytes: int
 
     def reading(self, clock: Clock, asked_at_s: float = math.inf) -> SnapshotReading:
         """The snapshot, with its age at this moment.
@@ -240,11 +247,11 @@ class DeviceManagers:
             raise FetchError(
                 _state_of(received.status), f"HTTP {received.status}", status=received.status, by_peer=True
             )
-        found = await self._decoding(snapshot.parse_in_steps, received.body)
+        found, held_bytes = await self._decoding(_measured_in_steps, received.body)
         if found.node_name is not None and found.node_name != device_manager.node:
             named = repr(excerpt(found.node_name, 64))
             raise FetchError(SourceState.INVALID, "it answers for another node", detail=named, by_peer=True)
-        return SnapshotRead(_only(found, device_manager.manufacturer), received.without_body())
+        return SnapshotRead(_only(found, device_manager.manufacturer), received.without_body(), held_bytes)
 
     def _request(self, url: URL) -> Request:
         if self._tls is None:
@@ -257,6 +264,12 @@ class DeviceManagers:
             tls=self._tls(),
             server_hostname=self._server_name,
         )
+
+
+def _measured_in_steps(body: bytes) -> Steps[tuple[PeerSnapshot, int]]:
+    """A snapshot, and the memory that it takes."""
+    found = yield from snapshot.parse_in_steps(body)
+    return found, (yield from size_in_steps(found))
 
 
 def _only(found: PeerSnapshot, manufacturer: str) -> PeerSnapshot:

@@ -51,6 +51,11 @@ class NodeRead:
     received: Received
     cpu_nanocores: int | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it takes while it is kept."""
+        return self.summary.held_bytes
+
     def is_stale(self, clock: Clock) -> bool:
         """Whether the node's own figures were old when they came, by the kubelet's own clock."""
         measured_at = self.summary.node_cpu_time

@@ -1,6 +1,9 @@
 """A cache with one call in flight per key, shared by all callers; its answer is kept for a time.
 
-A flight does not end with a caller that leaves or is cancelled. Answers and flights are bounded in number.
+A flight does not end with a caller that leaves or is cancelled. Answers and flights are bounded in number, and
+answers in bytes. A peer that misbehaves may be left alone for a while; its callers get its failure meanwhile.
+
+Longer than 300 lines: what is under way, kept and left alone is one state, in which one step decides on all three.
 """
 
 import asyncio
@@ -31,6 +34,11 @@ FLIGHTS_AT_MOST: Final = 4096
 
 NOT_ASKED: Final = "; it is not asked again for a while"
 """What callers are told beside the failure of a peer in back-off."""
+
+TOO_LARGE: Final = "its last answer is too large to be kept for others"
+
+LARGEST_PART: Final = 8
+"""No answer takes more than one part in so many of what all kept ones may: none empties the cache of the others."""
 
 _SWEEP_S: Final = 1.0
 """How often what is kept is looked through, at most."""
@@ -64,9 +72,11 @@ class Keeping(Generic[K, V]):
     """What decides on kept outcomes beside their age and number.
 
     Attributes:
-        most_bytes: Of all kept answers; those used longest ago go first.
+        most_bytes: Of all kept answers; expired ones go first, then those used longest ago. One that takes more
+            than an eighth of it is not kept at all.
         size: What an answer takes, in bytes.
-        longer_s: For how long an answer is kept at least, in seconds from when it was asked for.
+        longer_s: For how long an answer is kept at least, in seconds from when it was asked for. Where it is too
+            large for that, its peer is not asked for as long.
         backoff_s: Seconds for which a peer is not asked again after a failure, 0 for not at all; its callers get
             the failure at once. It is given how many failures of the kind there were in a row.
         answering: Who answers for a key, as far as is known. A back-off ends once somebody is there who was not
@@ -85,6 +95,8 @@ class _Kept(Generic[V]):
     until_s: float
     outcome: V | FetchError
     size: int = 0
+    by: Set[Hashable] = frozenset()
+    """Who had failed, where it is a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +278,8 @@ class SingleFlightCache(Generic[K, V]):
         kept = self._kept.get(key)
         if kept is None or self._clock.monotonic() >= kept.until_s:
             return None
-        failed = self._failures.get(key) if isinstance(kept.outcome, FetchError) else None
-        if failed is not None and not self._keeping.answering(key) <= failed.by:
-            del self._failures[key]
+        if isinstance(kept.outcome, FetchError) and not self._keeping.answering(key) <= kept.by:
+            self._failures.pop(key, None)
             self.forget(key)
             return None
         return kept
@@ -285,10 +296,21 @@ class SingleFlightCache(Generic[K, V]):
                 self._keep_failure(key, outcome)
             return outcome
         self._failures.pop(key, None)
-        age_s = max(self._max_age_s, self._keeping.longer_s(outcome))
-        if keep and age_s > 0:
-            self._keep(key, _Kept(started_s + age_s, outcome, self._keeping.size(outcome)))
+        if keep:
+            self._keep_answer(key, outcome, started_s)
         return outcome
+
+    def _keep_answer(self, key: K, answer: V, started_s: float) -> None:
+        longer_s, size = self._keeping.longer_s(answer), self._keeping.size(answer)
+        age_s = max(self._max_age_s, longer_s)
+        if size <= self._keeping.most_bytes / LARGEST_PART:
+            if age_s > 0:
+                self._keep(key, _Kept(started_s + age_s, answer, size))
+            return
+        self.forget(key)
+        if longer_s > 0:  # to read it again for each caller would cost everybody time
+            refused = FetchError(SourceState.INVALID, TOO_LARGE + NOT_ASKED)
+            self._keep(key, _Kept(started_s + longer_s, refused, by=self._keeping.answering(key)))
 
     def _keep_failure(self, key: K, failure: FetchError) -> None:
         """Keep a failure after which its peer is not asked for a while, or that is a lasting one."""
@@ -303,7 +325,7 @@ class SingleFlightCache(Generic[K, V]):
         kept_s = max(backoff_s, self._max_age_s if failure.lasting else 0.0)
         if kept_s > 0:
             kept = failure.again(NOT_ASKED) if backoff_s > 0 else failure
-            self._keep(key, _Kept(self._clock.monotonic() + kept_s, kept))
+            self._keep(key, _Kept(self._clock.monotonic() + kept_s, kept, by=by))
 
     async def _outcome(self, key: K, fetch: Callable[[], Awaitable[V]]) -> V | FetchError:
         try:
@@ -320,7 +342,9 @@ class SingleFlightCache(Generic[K, V]):
         self.forget(key)
         self._kept[key] = kept
         self._kept_bytes += kept.size
-        while len(self._kept) > self._keep_at_most or self._kept_bytes > self._keeping.most_bytes:
+        if self._is_over:
+            self._drop_expired()
+        while self._is_over:
             self.forget(next(iter(self._kept)))
         if self._sweeper is None and self._kept:
             self._sweep_in(max(self._max_age_s, _SWEEP_S))
@@ -328,10 +352,17 @@ class SingleFlightCache(Generic[K, V]):
     def _sweep_in(self, delay_s: float) -> None:
         self._sweeper = asyncio.get_running_loop().call_later(delay_s, self._sweep)
 
-    def _sweep(self) -> None:
+    @property
+    def _is_over(self) -> bool:
+        return len(self._kept) > self._keep_at_most or self._kept_bytes > self._keeping.most_bytes
+
+    def _drop_expired(self) -> None:
         now_s = self._clock.monotonic()
         for key in [key for key, kept in self._kept.items() if kept.until_s <= now_s]:
             self.forget(key)
+
+    def _sweep(self) -> None:
+        self._drop_expired()
         self._sweeper = None
         if self._kept:
             self._sweep_in(max(self._max_age_s, _SWEEP_S))

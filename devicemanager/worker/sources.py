@@ -102,7 +102,7 @@ class Sources:
             max_age_s=ages.kubelet_s,
             keeping=Keeping(
                 most_bytes=documents.summaries_bytes,
-                size=lambda read: read.received.length,
+                size=lambda read: read.held_bytes,
                 backoff_s=lambda node, error, failures: self._backoff_s(KUBELET, node, error, failures),
                 answering=kubelets.answering,
             ),
@@ -114,7 +114,7 @@ class Sources:
             max_age_s=ages.snapshot_s,
             keeping=Keeping(
                 most_bytes=documents.snapshots_bytes,
-                size=lambda read: read.received.length,
+                size=lambda read: read.held_bytes,
                 longer_s=lambda read: min(read.received.length // _BYTES_A_SECOND, _LONGEST_KEPT_S),
                 backoff_s=lambda place, error, failures: self._backoff_s(
                     device_manager(place[1]), place[0], error, failures

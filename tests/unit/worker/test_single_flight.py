@@ -12,7 +12,7 @@ from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.transport import body_memory
 from devicemanager.transport.body_memory import BodyMemory
-from devicemanager.worker.single_flight import NOT_ASKED, Keeping, OverloadedError, SharedReads
+from devicemanager.worker.single_flight import NOT_ASKED, TOO_LARGE, Keeping, OverloadedError, SharedReads
 from tests.timing import LoopClock
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime(start=100.0)]
@@ -442,27 +442,64 @@ async def test_one_peer_that_is_left_alone_costs_no_other_anything(
 
 
 async def test_kept_answers_take_no_more_than_they_may_and_those_used_longest_ago_go_first(peers: Peers) -> None:
-    async with SharedReads(peers.fetch, LoopClock(), max_age_s=60, keeping=keeping(most_bytes=500)) as reads:
-        for key in ("a", "b", "a"):
+    size: Keeping[str, int] = Keeping(most_bytes=900, size=lambda _: 100)
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=60, keeping=size) as reads:
+        for key in "abcdefghi":
             await reads.read(key, deadline_s=5)
-        await reads.read("c", deadline_s=5)
-        assert len(reads) == 2
-        for key in ("a", "b", "a", "b"):
-            await reads.read(key, deadline_s=5)
-        assert peers.asked == ["a", "b", "c", "b"]
-        assert len(reads) == 2
+        await reads.read("a", deadline_s=5)
+        await reads.read("j", deadline_s=5)
+
+        assert len(reads) == 9
+        assert reads.known("a") is not None
+        assert reads.known("b") is None
 
 
-async def test_an_answer_too_large_to_be_kept_is_given_all_the_same(peers: Peers) -> None:
-    async with SharedReads(peers.fetch, LoopClock(), max_age_s=60, keeping=keeping(most_bytes=50)) as reads:
+async def test_one_large_answer_is_given_and_takes_no_kept_one_away(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=60, keeping=keeping(most_bytes=2400)) as reads:
+        for key in ("a", "b", "c", "d"):
+            await reads.read(key, deadline_s=5)
+
+        assert [reads.known(key) for key in ("a", "b", "c", "d")] == [1, 2, 3, None]
+        assert await reads.read("d", deadline_s=5) == 5
+
+
+async def test_an_answer_that_outgrows_its_place_is_kept_no_longer(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=1, keeping=keeping(most_bytes=800)) as reads:
         assert await reads.read("a", deadline_s=5) == 1
+        await asyncio.sleep(1)
+        assert await reads.read("a", deadline_s=5) == 2
+
         assert len(reads) == 0
 
 
-async def test_an_answer_that_costs_much_is_kept_longer(careful: SharedReads[str, int], peers: Peers) -> None:
-    for _ in range(3):
-        await careful.read("a", deadline_s=5)
-    await asyncio.sleep(58)
-    assert await careful.read("a", deadline_s=5) == 3
-    await asyncio.sleep(2)
-    assert await careful.read("a", deadline_s=5) == 4
+async def test_expired_answers_go_before_those_that_are_still_good(peers: Peers) -> None:
+    peers.takes_s = 0.01
+    ages: Keeping[str, int] = Keeping(
+        most_bytes=800, size=lambda _: 100, longer_s=lambda number: 9.0 if number < 8 else 0
+    )
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=0.5, keeping=ages) as reads:
+        for key in "abcdefgh":
+            await reads.read(key, deadline_s=5)
+        await asyncio.sleep(0.5)  # only h has expired
+        await reads.read("i", deadline_s=5)
+
+        assert [key for key in "abcdefghi" if reads.known(key) is not None] == list("abcdefgi")
+
+
+async def test_a_peer_whose_answer_costs_much_and_is_too_large_to_keep_is_left_alone(peers: Peers) -> None:
+    costly: Keeping[str, int] = Keeping(most_bytes=800, size=lambda _: 101, longer_s=lambda _: 10.0)
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=1, keeping=costly) as reads:
+        assert await reads.read("a", deadline_s=5) == 1
+        assert await failed(reads) == f"{TOO_LARGE}{NOT_ASKED}"
+        await asyncio.sleep(10)
+        assert await reads.read("a", deadline_s=5) == 2
+
+
+async def test_an_answer_that_costs_much_is_kept_longer(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=0, keeping=keeping(most_bytes=2400)) as reads:
+        for _ in range(3):
+            await reads.read("a", deadline_s=5)
+        await asyncio.sleep(58)
+        assert await reads.read("a", deadline_s=5) == 3
+        await asyncio.sleep(2)
+        assert await reads.read("a", deadline_s=5) == 4
