@@ -170,7 +170,7 @@ class DeviceManagers:
             without_sample = without_sample or outcome
         if without_sample is not None:
             return without_sample
-        raise failures[0]
+        raise _first_of(failures)
 
     def answering(self, place: Place) -> Set[DeviceManager]:
         """The pods that answer for a node and manufacturer now."""
@@ -229,7 +229,7 @@ class DeviceManagers:
             if not isinstance(outcome, FetchError):
                 return await self._read(device_manager, outcome)
             failures.append(outcome)
-        raise failures[0]
+        raise _first_of(failures)
 
     async def _exchange(self, url: URL, deadline_s: float, *, retried: bool) -> Received:
         async with within(deadline_s) as ends_s:
@@ -270,6 +270,11 @@ def _measured_in_steps(body: bytes) -> Steps[tuple[PeerSnapshot, int]]:
     """A snapshot, and the memory that it takes."""
     found = yield from snapshot.parse_in_steps(body)
     return found, (yield from size_in_steps(found))
+
+
+def _first_of(failures: Sequence[FetchError]) -> FetchError:
+    """How it failed first; by the fault of the peer, where that shows only later in the time that it had in all."""
+    return failures[0].again(by_peer=any(failure.by_peer for failure in failures))
 
 
 def _only(found: PeerSnapshot, manufacturer: str) -> PeerSnapshot:

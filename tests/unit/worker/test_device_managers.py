@@ -21,6 +21,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.rules import retries
 from devicemanager.rules.freshness import is_stale
 from devicemanager.tls.certificates import Authority
+from devicemanager.transport import peer_time
 from devicemanager.worker import device_managers as device_managers_module
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.device_managers import DeviceManagers
@@ -406,6 +407,22 @@ async def test_a_newer_one_that_is_silent_leaves_time_for_the_next(
     newer.answer = drip
 
     assert await memory_used(managers) == 20480
+
+
+@pytest.mark.asyncio
+async def test_pods_that_are_all_silent_have_had_the_time_that_was_shared_between_them(
+    managers: DeviceManagers,
+    device_manager: DeviceManagerPeer,
+    newer: DeviceManagerPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_managers_module, "READ_DEADLINE_S", 0.6)
+    monkeypatch.setattr(peer_time, "ENOUGH_S", 0.4)
+    newer.answer = device_manager.answer = drip
+    with peer_time.measured(), pytest.raises(FetchError) as caught:
+        await managers.read(PLACE)
+
+    assert (caught.value.state, caught.value.by_peer) == (SourceState.TIMEOUT, True)
 
 
 @pytest.mark.asyncio

@@ -7,16 +7,21 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from devicemanager.demo.cluster.figures import stats_summary
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import SourceState
+from devicemanager.transport import body_memory, peer_time
+from devicemanager.transport.failures import within
 from devicemanager.worker.device_manager_pods import DeviceManager
+from devicemanager.worker.kubelet import NodeRead, ProxiedKubelets
+from devicemanager.worker.metrics_server import MetricsServer
 from devicemanager.worker.outcomes import Answer
-from devicemanager.worker.sources import Ages
-from tests.timing import START
+from devicemanager.worker.sources import Ages, Sources
+from tests.timing import START, LoopClock
 from tests.unit.worker.conftest import card, snapshot_document
 from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, World, kubelet_path, world
 
@@ -179,6 +184,45 @@ async def test_a_peer_is_asked_again_at_once_where_it_was_not_its_fault(here: Wo
     assert len(here.cluster.scripts[KUBELET].asked) == 5
     assert len(here.device_managers.scripts[PLACE].asked) == 5
     assert here.sources.health.in_backoff() == {}
+
+
+class Kubelets(ProxiedKubelets):
+    """Those of nodes named ``bad`` send 16 MiB and then nothing; those of others a summary that they do not finish
+    here, but all of whose bytes come."""
+
+    @override
+    async def read(self, node: str) -> NodeRead:
+        async with within(4.0):
+            peer_time.begin()
+            async with body_memory.arriving():
+                for _ in range(64 if node.startswith("bad") else 1):
+                    await body_memory.take(200 * 1024)
+                if node.startswith("bad"):
+                    await asyncio.Event().wait()
+            peer_time.end()
+        raise FetchError(SourceState.NOT_SERVED, "all of it came")
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_bad_kubelets_neither_delay_good_ones_nor_put_them_into_backoff(here: World) -> None:
+    loop = asyncio.get_running_loop()
+    managers = here.device_managers
+    async with Sources(Kubelets(here.cluster), MetricsServer(here.cluster), managers, LoopClock()) as sources:
+        bad = [sources.kubelets.begin(f"bad-{number}", deadline_s=5) for number in range(8)]
+        await asyncio.sleep(0.1)
+        began_s = loop.time()
+        for number in range(20):
+            outcome = await sources.kubelets.begin(f"good-{number}", deadline_s=5).outcome()
+            assert isinstance(outcome, FetchError)
+            assert outcome.message == "all of it came"
+        assert loop.time() - began_s < 0.1
+
+        for pending in bad:
+            outcome = await pending.outcome()
+            assert isinstance(outcome, FetchError)
+            assert outcome.state is SourceState.TIMEOUT
+        assert sources.health.in_backoff()["kubelet"] >= 1
 
 
 @pytest.mark.asyncio
