@@ -11,11 +11,17 @@ from typing import Final
 from devicemanager.node.child import Child, Event, TimedOut
 from devicemanager.node.deadlines import Deadlines
 from devicemanager.node.leftovers import Leftovers
-from devicemanager.node.process_usage import UsageLimits, excess
+from devicemanager.node.process_usage import UsageLimits, excess, most_allowed_bytes
 from devicemanager.rules.selection import Selection
 
 STUCK_LIMIT: Final = 8
-"""Killed processes that have not ended. Each holds about 12 MiB."""
+"""Killed processes that have not ended."""
+
+STUCK_BYTES: Final = 12 * 1024 * 1024
+"""What one of these holds: measured, of one that hangs and has not grown."""
+
+AT_ONCE: Final = 2
+"""Processes that work: the one that reads all cards, and one that tries a card in quarantine."""
 
 _EXIT_WAIT_S: Final = 0.3
 """How long this program waits at its end for killed processes; a stuck one never ends."""
@@ -25,6 +31,11 @@ _LEFTOVERS_WAIT_S: Final = 0.2
 
 _LOOK_EVERY_S: Final = 0.25
 """How often the memory of a process is looked at while its next line is waited for."""
+
+
+def most_bytes(limit_bytes: int) -> int:
+    """Memory that all collector processes may hold together, with a ``--collector-memory-limit``."""
+    return AT_ONCE * most_allowed_bytes(limit_bytes) + STUCK_LIMIT * STUCK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
