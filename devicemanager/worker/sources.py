@@ -25,7 +25,7 @@ from devicemanager.rules.merge import (
     merge,
     said_of,
 )
-from devicemanager.serving.budget import WORKER_DOCUMENTS, DocumentLimits
+from devicemanager.transport.document_limits import WORKER_DOCUMENTS, DocumentLimits
 from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.transport.failures import attempt
 from devicemanager.wire.pods import Pod
