@@ -23,7 +23,7 @@ from devicemanager.programs.memory import budget
 from devicemanager.programs.server_identity import server_identity
 from devicemanager.rules import retries
 from devicemanager.serving import descriptors
-from devicemanager.serving.budget import WORKER, WORKER_DOCUMENTS
+from devicemanager.serving.budget import WORKER
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.memory import collect_garbage_rarely, collect_when_idle
@@ -33,6 +33,7 @@ from devicemanager.settings.process import api_server_environment
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.identity import ServerIdentity
 from devicemanager.tls.material import TrustedCAs
+from devicemanager.transport.document_limits import WORKER_DOCUMENTS
 from devicemanager.transport.failures import within
 from devicemanager.worker.apiserver.authentication import Authenticator, TokenReviews, is_front_proxy
 from devicemanager.worker.apiserver.authorization import AccessReviews, Authorizer, ReviewFailedError

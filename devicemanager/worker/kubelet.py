@@ -18,7 +18,7 @@ from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.rules import freshness
 from devicemanager.rules import kubelet as rules
 from devicemanager.rules.kubelet_blocks import NodeCapacity, is_stale
-from devicemanager.serving.budget import BODY_BYTES
+from devicemanager.transport.document_limits import BODY_BYTES
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received
 from devicemanager.wire import kubelet_summary

@@ -33,9 +33,7 @@ class Program:
         cap: Its memory limit.
     """
 
-    def __init__(
-        self, arguments: Sequence[str], cap: MemoryCap, folder: Path, soft_descriptors: int | None
-    ) -> None:
+    def __init__(self, arguments: Sequence[str], cap: MemoryCap, folder: Path, soft_descriptors: int | None) -> None:
         self.cap = cap
         self._log = folder / f"log-{arguments[0]}"
         prefix = ["taskset", "-c", str(PROGRAM_CORE), *cap.prefix]

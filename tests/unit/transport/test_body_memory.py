@@ -230,6 +230,17 @@ async def test_what_a_read_has_begun_takes_nothing_once_the_read_has_ended(reads
     assert await reads.begin().wants(1000) == 1000  # nobody else is beyond
 
 
+async def test_what_waits_for_room_when_its_read_ends_takes_nothing_either(reads: Reads) -> None:
+    await reads.hostile()
+    held_bytes = reads.memory.held_bytes
+    with reads.memory.peers.holding():
+        task = asyncio.create_task(body_memory.take(LIMIT))
+        await asyncio.sleep(0)
+    await task
+
+    assert reads.memory.held_bytes == held_bytes
+
+
 async def test_outside_of_a_read_nothing_is_counted() -> None:
     async with body_memory.arriving():
         await body_memory.take(1 << 40)
