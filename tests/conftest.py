@@ -14,7 +14,7 @@ from tests.standins.nvml import NvmlStandin
 
 HERE = Path(__file__).parent
 
-UNTRACED = {"chart", "property"}
+UNTRACED = {"chart", "fuzz", "property"}
 """Folders in which coverage stands still. It takes as long again as the examples of the properties, and what those
 reach, unit tests reach, too."""
 

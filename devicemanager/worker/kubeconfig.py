@@ -146,7 +146,7 @@ def impersonation(user: Entry) -> tuple[tuple[str, str], ...]:
 def _document(path: Path) -> Entry:
     try:
         document = yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a day or a number that cannot be
         mark = getattr(error, "problem_mark", None)  # its text would quote the file
         raise DocumentError(f"{path} is no YAML" + (f", see line {mark.line + 1}" if mark else "")) from None
     if document is None:

@@ -21,6 +21,9 @@ _PREFIX: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _PREFIX_LIMIT: Final = 253
 
+PARTS_LIMIT: Final = 400
+"""Terms of one selector, and values in parentheses: each is compared with every object of a list."""
+
 
 class SelectorError(ValueError):
     """A selector cannot be used; the text is for the caller."""
@@ -104,8 +107,9 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
     """Parse a label selector.
 
     Raises:
-        SelectorError: It is malformed.
+        SelectorError: It is malformed, or has too many terms.
     """
+    _check_parts(text)
     return _Parser(text).requirements() if text.strip() else ()
 
 
@@ -113,7 +117,7 @@ def parse_fields(text: str) -> tuple[FieldRequirement, ...]:
     """Parse a field selector.
 
     Raises:
-        SelectorError: It is malformed, or names another field than ``FIELDS``.
+        SelectorError: It is malformed, has too many terms, or names another field than ``FIELDS``.
     """
     terms = _field_terms(text)
     for term in terms:
@@ -135,7 +139,13 @@ def pinned_name(field_selector: str) -> str | None:
     return None
 
 
+def _check_parts(text: str) -> None:
+    if text.count(",") >= PARTS_LIMIT:
+        raise SelectorError(f"invalid selector: it has more than {PARTS_LIMIT} terms and values")
+
+
 def _field_terms(text: str) -> tuple[FieldRequirement, ...]:
+    _check_parts(text)
     return tuple(_field_term(term) for term in text.split(",") if term.strip())
 
 

@@ -242,6 +242,7 @@ def test_what_is_wrong_is_said_with_what_was_given(argument: str, expected: str)
         (b"\xff\xfe\xff", "is no text in UTF-8"),
         (b"config: other.yaml\n", "config: unknown setting"),
         (b"[" * 1000, "is nested too deep"),
+        (b"a: 2026-13-45", "is not YAML: month must be in 1..12"),
         (b"[]", "must be a mapping of settings"),
         (b"san: a\nnode-name: x\nsan: b\n", "san: is there twice"),
         (b"node-name: []\n", "node-name: []: must be text"),
@@ -254,7 +255,8 @@ def test_what_is_wrong_is_said_with_what_was_given(argument: str, expected: str)
         (b"allow-anonymous: perhaps\n", "must be true or false"),
     ],
     ids=[
-        *["list", "text", "unfinished", "two-in-one", "not-utf-8", "another-file", "deep", "empty-list", "twice"],
+        *["list", "text", "unfinished", "two-in-one", "not-utf-8", "another-file", "deep", "no-day"],
+        *["empty-list", "twice"],
         *["list-for-text", "mapping-for-text", "names-for-text", "list-for-duration", "mapping-for-list", "lists"],
         *["list-for-switch", "word-for-switch"],
     ],

@@ -86,6 +86,8 @@ users:
     ("content", "problem"),
     [
         ("{", "is no YAML"),
+        ("current-context: 2026-13-45", "is no YAML"),
+        pytest.param("current-context: " + "1" * 5000, "is no YAML", id="a number of 5,000 digits"),
         ("users: [{name: u, user: {token: 'my-secret}}]", "is no YAML, see line"),
         ("[]", "is no kubeconfig"),
         ("just text", "is no kubeconfig"),
