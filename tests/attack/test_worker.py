@@ -52,18 +52,26 @@ async def user(chain: Chain, target: Target) -> AsyncIterator[Get]:
         yield get
 
 
-async def repeated(asking: Callable[[int], Awaitable[object]], at_once: int) -> None:
-    """Ask again and again for as long as an attack lasts, so many at once."""
+Ask = Callable[[Get, int], Awaitable[None]]
+
+
+async def asked_again_and_again(chain: Chain, target: Target, ask: Ask, at_once: int) -> None:
+    """A user asks for as long as an attack lasts, so much at once, while probes and honest reads go on."""
     loop = asyncio.get_running_loop()
+    held = target.attacked()
+    await asyncio.to_thread(held.__enter__)
     ends_s = loop.time() + ATTACK_S
 
-    async def ask(number: int) -> None:
+    async def again(get: Get, number: int) -> None:
         while loop.time() < ends_s:
-            await asking(number)
+            await ask(get, number)
 
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(at_once):
-            tasks.create_task(ask(number))
+    try:
+        async with user(chain, target) as get, asyncio.TaskGroup() as tasks:
+            for number in range(at_once):
+                tasks.create_task(again(get, number))
+    finally:
+        await asyncio.to_thread(held.__exit__, None, None, None)
 
 
 async def test_unfinished_heads_on_800_connections(chain: Chain) -> None:
@@ -113,6 +121,11 @@ async def test_peers_of_three_nodes_that_send_the_worst_bodies(
             return honest_summary(node, *rest)  # type: ignore[arg-type]
         return web.Response(body=next(summaries), content_type="application/json")
 
+    async def ask(get: Get, number: int) -> None:
+        status, body = await get(path_of(f"attacked-{number}"))
+        assert status == 200
+        assert '"state":"invalid"' in body
+
     monkeypatch.setattr(cluster.kubelets, "summary", summary)
     hostile.answer = answer
     await hostile.start()
@@ -123,14 +136,7 @@ async def test_peers_of_three_nodes_that_send_the_worst_bodies(
         cluster.add_device_manager(f"hostile-{number}", "nvidia", "127.0.0.1", hostile.port)
     try:
         target = await chain.start("--snapshot-max-age=1s")
-        async with user(chain, target) as get:
-
-            async def ask(number: int) -> None:
-                status, body = await get(path_of(f"attacked-{number}"))
-                assert status == 200
-                assert '"state":"invalid"' in body
-
-            await under_way(target, lambda: repeated(ask, 3))
+        await asked_again_and_again(chain, target, ask, 3)
     finally:
         await hostile.stop()
 
@@ -141,16 +147,6 @@ def path_of(instance: str) -> str:
     return f"/apis/{GROUP}/v1/namespaces/default/instances/{instance}/metrics"
 
 
-async def under_way(target: Target, attacking: Callable[[], Awaitable[None]]) -> None:
-    """An attack by this process, while probes and reads go on."""
-    held = target.attacked()
-    await asyncio.to_thread(held.__enter__)
-    try:
-        await attacking()
-    finally:
-        await asyncio.to_thread(held.__exit__, None, None, None)
-
-
 async def test_annotations_that_name_a_thousand_manufacturers_each(chain: Chain) -> None:
     """12 requests once wrote 12,288 lines into the log."""
     for number in range(12):
@@ -158,12 +154,11 @@ async def test_annotations_that_name_a_thousand_manufacturers_each(chain: Chain)
         chain.cluster.add_instance(InstanceSpec("default", f"noisy-{number}", "node-a", grants))
     target = await chain.start()
     before = len(target.program.log().splitlines())
-    async with user(chain, target) as get:
 
-        async def ask(number: int) -> None:
-            assert (await get(path_of(f"noisy-{number}")))[0] == 200
+    async def ask(get: Get, number: int) -> None:
+        assert (await get(path_of(f"noisy-{number}")))[0] == 200
 
-        await under_way(target, lambda: repeated(ask, 12))
+    await asked_again_and_again(chain, target, ask, 12)
 
     assert len(target.program.log().splitlines()) - before <= 16 * 12 + 20
 
@@ -172,12 +167,11 @@ async def test_label_selectors_of_20000_terms(chain: Chain) -> None:
     """Five lists once took 2 s of the processor."""
     target = await chain.start()
     path = f"/apis/{GROUP}/v1/instancemetrics?labelSelector={','.join(['a'] * 20_000)}"
-    async with user(chain, target) as get:
 
-        async def ask(_: int) -> None:
-            assert (await get(path))[0] == 400
+    async def ask(get: Get, _: int) -> None:
+        assert (await get(path))[0] == 400
 
-        await under_way(target, lambda: repeated(ask, 5))
+    await asked_again_and_again(chain, target, ask, 5)
 
 
 async def test_connections_that_an_api_server_begins_at_once_are_all_served(chain: Chain) -> None:

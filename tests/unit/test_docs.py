@@ -119,7 +119,6 @@ def test_pages_name_only_flags_and_variables_that_exist(page: Path) -> None:
         "DEVICEMANAGER_FUZZ",
         "DEVICEMANAGER_RECORDED_MACHINES",
         "DEVICEMANAGER_SEQUENCES",
-        "DEVICEMANAGER_SOAK_MINUTES",
     }
     text = page.read_text(encoding="utf-8")
     commands = [
