@@ -25,6 +25,7 @@ from devicemanager.settings.flags import Settings, effective, with_flags
 from devicemanager.settings.output import LogSettings
 from devicemanager.settings.process import from_process
 from devicemanager.settings.server import ServerSettings
+from devicemanager.signals import handled
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -126,6 +127,8 @@ def _logging(given: Sequence[str]) -> int:
 
 def _answer(given: Sequence[str]) -> int:
     name, rest = (given[0], given[1:]) if given else ("", [])
+    if name in {"version", "--version"} and rest:
+        return _refuse("devicemanager", [f"{name}: takes no arguments"])
     if name in {"version", "--version"}:
         streams.print_answer(f"devicemanager {__version__}")
         return EXIT_OK
@@ -185,7 +188,8 @@ def _run(command: Command, settings: Settings) -> int:
     """Run to the end on the loop that needs the least memory for TLS: uvloop where it exists."""
     if command.serves:
         # Until it handles the signal itself: by default, the first process of a container does not end by one.
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(EXIT_OK))
+        for number in handled((signal.SIGTERM, signal.SIGHUP)):
+            signal.signal(number, lambda *_: os._exit(EXIT_OK))
     new_loop: Callable[[], asyncio.AbstractEventLoop]
     try:
         from uvloop import new_event_loop as new_loop
@@ -211,7 +215,7 @@ def _ignore_late_signals() -> None:
     The interpreter takes its time to end where processors are scarce, and puts default actions back on the way.
     """
     signal.alarm(0)
-    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -24,6 +24,11 @@ def excerpt(text: str, limit: int = FOREIGN_TEXT_LIMIT) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def printable(text: str) -> str:
+    """Foreign text with a mark for each character that could move the cursor of a terminal, or colour it."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
 def leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
     """The errors in a group and in the groups within it."""
     for error in group.exceptions:
@@ -80,6 +85,8 @@ class FetchError(DeviceManagerError):
 
     Attributes:
         state: What ``sources`` will say of that peer.
+        message: In our own words alone: callers see it, who must not learn what a peer says of others.
+        detail: What the peer said, for the log and for who asked the peer itself: ``str`` has both.
         status: The HTTP status, where there was an answer.
         reason: The machine-readable reason of a Kubernetes Status, where the answer was one (``NotFound``).
         object_name: The object that the Status names in its details, where it names one.
@@ -93,15 +100,17 @@ class FetchError(DeviceManagerError):
         state: "SourceState",
         message: str,
         *,
+        detail: str | None = None,
         status: int | None = None,
         reason: str | None = None,
         object_name: str | None = None,
         retry_after_s: int | None = None,
         lasting: bool = False,
     ) -> None:
-        super().__init__(message)
+        super().__init__(f"{message}: {detail}" if detail else message)
         self.state = state
         self.message = message
+        self.detail = detail
         self.status = status
         self.reason = reason
         self.object_name = object_name
@@ -117,6 +126,7 @@ class FetchError(DeviceManagerError):
         return type(self)(
             self.state,
             self.message + note,
+            detail=self.detail,
             status=self.status,
             reason=self.reason,
             object_name=self.object_name,

@@ -8,13 +8,15 @@ those may be secrets.
 
 import contextlib
 import logging
+from io import StringIO
 from typing import Final, TextIO
 
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 from typing_extensions import override
 
+from devicemanager.errors import printable
 from devicemanager.log_queue import LogQueue
 from devicemanager.settings.output import LogFormat, LogLevel
 
@@ -127,12 +129,30 @@ def _renderer(log_format: LogFormat, stream: TextIO) -> tuple[Processor, ...]:
     terminal = stream.isatty()
     if log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and terminal):
         return (
+            _without_control_characters,
             structlog.dev.ConsoleRenderer(
-                colors=terminal, timestamp_key="time", exception_formatter=structlog.dev.plain_traceback
+                colors=terminal, timestamp_key="time", exception_formatter=_traceback_for_a_terminal
             ),
         )
     tracebacks = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
     return (tracebacks, _first_things_first, structlog.processors.JSONRenderer(default=str))
+
+
+def _without_control_characters(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Mark what a terminal would obey in the values, which peers may have written; JSON escapes it by itself."""
+    return {key: value if key == "exc_info" else _marked(value) for key, value in event.items()}
+
+
+def _marked(value: object) -> object:
+    if isinstance(value, int | float | bool | None):
+        return value
+    return printable(value if isinstance(value, str) else repr(value))
+
+
+def _traceback_for_a_terminal(stream: TextIO, error: ExcInfo) -> None:
+    text = StringIO()
+    structlog.dev.plain_traceback(text, error)
+    stream.write("\n".join(map(printable, text.getvalue().split("\n"))))
 
 
 def _first_things_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from devicemanager.errors import OutputError
+from devicemanager.errors import OutputError, printable
 
 EXIT_FAILED: Final = 1
 EXIT_READER_LEFT: Final = 128 + signal.SIGPIPE
@@ -55,13 +55,13 @@ def replace_what_cannot_be_encoded() -> None:
 
 
 def print_answer(text: str) -> None:
-    """Write an answer to standard output, all of it, with a line break.
+    """Write an answer to standard output, all of it, with a line break; names in it may hold anything.
 
     Raises:
         OutputError: It cannot be written.
     """
     with writing():
-        sys.stdout.write(text + "\n")
+        sys.stdout.write("\n".join(map(printable, text.split("\n"))) + "\n")
         sys.stdout.flush()
 
 

@@ -1,28 +1,73 @@
 """Fixtures shared by all tests."""
 
+import gc
+import importlib
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+import pkgutil
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 import structlog
+from hypothesis import is_hypothesis_test
 
+import collectors
+import devicemanager
 from devicemanager.node import launcher
 from tests.cluster.stand_in import StandInCluster
 from tests.standins.nvml import NvmlStandin
 
 HERE = Path(__file__).parent
 
-UNTRACED = {"chart", "fuzz", "property"}
-"""Folders in which coverage stands still. It takes as long again as the examples of the properties, and what those
-reach, unit tests reach, too."""
+UNTRACED = {"chart", "e2e", "fuzz", "property"}
+"""Folders in which coverage stands still. It takes as long again as what it follows, and what these tests reach in
+this process, others reach, too; the programs that e2e starts are other processes."""
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    for item in items:
-        if UNTRACED.intersection(item.path.relative_to(HERE).parts):
-            item.add_marker("no_cover")
+@contextmanager
+def untraced(config: pytest.Config) -> Iterator[None]:
+    """Lets coverage, where it is measured, stand still meanwhile."""
+    coverage = getattr(config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+    if coverage is None:
+        yield
+        return
+    coverage.pause()
+    try:
+        yield
+    finally:
+        coverage.resume()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collects without coverage, which would follow pytest's rewriting of assertions, and without freeing garbage.
+
+    What modules do when they are imported counts, so they are imported before.
+    """
+    config = session.config
+    if config.pluginmanager.hasplugin("_cov") and not config.getoption("numprocesses", None):
+        for package in (collectors, devicemanager):
+            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+                importlib.import_module(module.name)
+    gc.disable()
+    try:
+        with untraced(config):
+            return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Coverage stands still for some folders, and for properties, which try the same lines a hundred times."""
+    folders = item.path.relative_to(HERE).parts
+    if UNTRACED.intersection(folders) or is_hypothesis_test(getattr(item, "obj", None)):
+        with untraced(item.config):
+            return (yield)
+    return (yield)
 
 
 def pytest_xdist_auto_num_workers() -> int:

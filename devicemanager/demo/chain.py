@@ -7,13 +7,12 @@ each in a process of its own, with certificates made at the start.
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import aiohttp
 
-from devicemanager.demo.cluster.kubeconfig import write_whole
 from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, WORKER_TOKEN, StandInCluster
 from devicemanager.demo.fixtures import (
@@ -32,8 +31,9 @@ from devicemanager.demo.processes import DemoError, Program
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import SourceState, WorkloadUsage
-from devicemanager.settings.demo import KUBECONFIG_HEADER
+from devicemanager.settings.demo import KUBECONFIG_HEADER, is_ours
 from devicemanager.tls.certificates import Authority
+from devicemanager.tls.private_files import write_whole
 from devicemanager.wire import instance_metrics
 
 API_GROUP: Final = instance_metrics.DEFAULT_API_GROUP
@@ -141,7 +141,7 @@ async def running_chain(
 
 
 def _remove_leftovers(kubeconfig: Path | None) -> None:
-    if kubeconfig is not None:
+    if kubeconfig is not None and not kubeconfig.is_symlink() and is_ours(kubeconfig):
         kubeconfig.unlink(missing_ok=True)  # an earlier demo's: scripts wait for ours to appear
     remove_leftovers()
 
@@ -153,14 +153,17 @@ def _published(path: Path, cluster: StandInCluster) -> Iterator[None]:
     Raises:
         DemoError: It cannot be written.
     """
+    content = (KUBECONFIG_HEADER + cluster.kubeconfig(namespace=NAMESPACE)).encode()
     try:
-        write_whole(path, KUBECONFIG_HEADER + cluster.kubeconfig(namespace=NAMESPACE))
+        write_whole(path, content, replace=False)
     except OSError as error:
         raise DemoError(f"the kubeconfig cannot be written to {path}: {error.strerror}") from error
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if path.read_bytes() == content:  # another demo may have put its own there meanwhile
+                path.unlink()
 
 
 def _session(cluster: StandInCluster) -> aiohttp.ClientSession:

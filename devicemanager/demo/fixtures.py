@@ -5,9 +5,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from devicemanager.demo.cluster.kubeconfig import write_whole
 from devicemanager.demo.cluster.objects import SYSTEM_NAMESPACE, Amounts, Grant, InstanceSpec
 from devicemanager.tls.certificates import Authority
+from devicemanager.tls.private_files import write_whole
 
 NODE: Final = "demo-node"
 NAMESPACE: Final = "team-a"
@@ -132,7 +132,7 @@ def worker_arguments(kubeconfig: str, api_group: str, certificates: CertificateS
     serving, client = certificates.folder / "worker", certificates.folder / "worker-client"
     certificates.authority.serving([WORKER_SERVICE]).write(serving)
     certificates.authority.client(WORKER_CLIENT_NAME).write(client)
-    write_whole(serving / "kubeconfig", kubeconfig)
+    write_whole(serving / "kubeconfig", kubeconfig.encode())
     return [
         "worker",
         f"--kubeconfig={serving / 'kubeconfig'}",

@@ -6,6 +6,10 @@ Integers here may still be negative or too large; ``rules.kubelet`` turns them i
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
+
+UNREADABLE: Final = -1
+"""Stands for a value that is no integer: every figure made of it is absent ``invalid_data``."""
 
 
 class ContainerState(StrEnum):

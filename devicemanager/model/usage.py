@@ -167,11 +167,18 @@ class SourceFailure:
 
     Attributes:
         state: Never ``ok``.
-        message: One line for a person.
+        message: One line for a person, in our own words: callers see it.
+        detail: What the source itself says, for the log alone: it may name others than the caller's own.
     """
 
     state: SourceState | CollectorState
     message: str | None = None
+    detail: str | None = None
+
+    @property
+    def said(self) -> str | None:
+        """Both, for the log."""
+        return ": ".join(filter(None, (self.message, self.detail))) or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,12 @@ class Exited:
 
     @property
     def detail(self) -> str:
-        """One line for a person."""
+        """One line for a person, with the process's own last words."""
+        return f"{self.how}: {self.stderr_tail}" if self.stderr_tail else self.how
+
+    @property
+    def how(self) -> str:
+        """How it ended, in our own words."""
         if self.code is None:
             how = "closed its pipe and lives on"
         elif self.code < 0:
@@ -75,7 +80,7 @@ class Exited:
                 how += ", which somebody else sent: the kernel does when memory runs out"
         else:
             how = f"ended with exit code {self.code}"
-        return f"{how}: {self.stderr_tail}" if self.stderr_tail else how
+        return how
 
 
 Event: TypeAlias = Line | TimedOut | ProtocolError | Exited
@@ -87,7 +92,7 @@ class Child:
     def __init__(self, transport: asyncio.SubprocessTransport, watch: "_Watch", lines: LinePipe) -> None:
         self._transport = transport
         self._watch = watch
-        self._lines = lines
+        self.lines = lines
 
     @classmethod
     async def start(
@@ -158,7 +163,7 @@ class Child:
     async def next(self, deadline_s: float) -> Event:
         """The next line, or why there is none within ``deadline_s`` seconds."""
         try:
-            raw = await self._lines.next(deadline_s)
+            raw = await self.lines.next(deadline_s)
         except TimeoutError:
             return TimedOut()
         if raw is None:
@@ -169,11 +174,11 @@ class Child:
             return ProtocolError(str(error))
 
     async def _last_event(self) -> Event:
-        if self._lines.overlong:
+        if self.lines.overlong:
             return ProtocolError(f"a line longer than {LINE_LIMIT_BYTES} bytes")
         await self.wait(_EXIT_WAIT_S)
         ended = Exited(self._transport.get_returncode(), self.stderr_tail)
-        return ProtocolError(f"half a line, then {ended.detail}") if self._lines.half_line else ended
+        return ProtocolError(f"half a line, then {ended.detail}") if self.lines.half_line else ended
 
     async def wait(self, deadline_s: float) -> bool:
         """Wait at most ``deadline_s`` seconds for the process to end; returns whether it has."""

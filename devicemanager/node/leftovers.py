@@ -8,7 +8,6 @@ are reaped when they end.
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import secrets
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from devicemanager.node.blocking import BlockingCalls
+from devicemanager.node.own_process import adopt_orphans
 from devicemanager.node.process_usage import state_and_parent
 
 VARIABLE: Final = "DEVICEMANAGER_COLLECTOR_RUN"
@@ -29,7 +29,6 @@ _LOOK_AGAIN_S: Final = 0.2
 """After some were killed: they are to be reaped, and may have started others."""
 
 _PROC_DEADLINE_S: Final = 2.0
-_PR_SET_CHILD_SUBREAPER: Final = 36
 _PROC: Final = Path("/proc")
 
 
@@ -124,12 +123,6 @@ class Leftovers:
                     os.kill(child.pid, signal.SIGKILL)
                     killed = True
         return killed or not self._zombies <= before
-
-
-def adopt_orphans() -> None:
-    """Become the parent of orphans among our descendants, as process 1 is of all."""
-    if os.getpid() != 1:
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _children(parent: int, prefix: str) -> Iterator[Orphan]:

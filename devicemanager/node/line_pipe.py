@@ -37,6 +37,7 @@ class LinePipe(asyncio.Protocol):
         self._lines: deque[bytes] = deque()
         self._rest = b""
         self._news = asyncio.Event()
+        self._timeout: asyncio.Timeout | None = None
         self._backlog = False
         self._descriptor = descriptor
         self._transport: asyncio.ReadTransport | None = None
@@ -51,13 +52,18 @@ class LinePipe(asyncio.Protocol):
         """Whether the last line was not finished."""
         return bool(self._rest)
 
+    @property
+    def waits(self) -> bool:
+        """Whether the next line is still to come."""
+        return not self._lines and not self._over
+
     async def next(self, deadline_s: float) -> bytes | None:
         """The next line without its break; None when there is none any more.
 
         Raises:
             TimeoutError: There is none within ``deadline_s`` seconds.
         """
-        if not self._lines and not self._over:
+        if self.waits:
             await self._line_or_end_within(deadline_s)
         if not self._lines:
             return None
@@ -76,7 +82,7 @@ class LinePipe(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         due_s = loop.time() + deadline_s
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(deadline_s) as self._timeout:
                 await self._line_or_end()
         except TimeoutError:
             held_up_s = loop.time() - due_s
@@ -84,9 +90,14 @@ class LinePipe(asyncio.Protocol):
                 await self._line_or_end()
 
     async def _line_or_end(self) -> None:
-        while not self._lines and not self._over:
+        while self.waits:
             self._news.clear()
             await self._news.wait()
+
+    def stop_waiting(self) -> None:
+        """Have the line that is waited for not come in time."""
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(0.0)
 
     def close(self) -> None:
         """Read no more."""

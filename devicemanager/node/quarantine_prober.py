@@ -38,18 +38,24 @@ class QuarantineProber:
 
     def crashed(self, child: Child, card: Card, end: Exited) -> None:
         """A process crashed while it read this device."""
-        fault = f"the collector crashed while reading this {_kind(card)}: {end.detail}"
-        self._add(child, card, Reason.TRANSIENT_DRIVER_ERROR, fault)
+        # The device's user is shown the fault; what a process last wrote may be about other devices.
+        fault = f"the collector crashed while reading this {_kind(card)}: {end.how}"
+        self._add(child, card, Reason.TRANSIENT_DRIVER_ERROR, fault, end.stderr_tail)
 
     def outgrew(self, child: Child, card: Card, held: str) -> None:
         """A process held too much memory while it read this device."""
         fault = f"the collector process held {held}, while reading this {_kind(card)}"
         self._add(child, card, Reason.TRANSIENT_DRIVER_ERROR, fault)
 
-    def _add(self, child: Child, card: Card, reason: Reason, fault: str) -> None:
+    def _add(self, child: Child, card: Card, reason: Reason, fault: str, last_words: str = "") -> None:
         device = self._quarantine.record_failure(card, reason, fault, self._clock.monotonic())
         if device.failures == 1:
-            self._log.warning("device_quarantined", **device.log_keys, reason=reason.value, detail=fault)
+            self._log.warning(
+                "device_quarantined",
+                **device.log_keys,
+                reason=reason.value,
+                detail=": ".join(filter(None, (fault, last_words))),
+            )
         self._stuck_on = {key: stuck for key, stuck in self._stuck_on.items() if not stuck.exited}
         self._stuck_on[device.card.key] = child
         self._added.set()

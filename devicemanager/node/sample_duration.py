@@ -26,7 +26,7 @@ class SampleDuration:
         """What the state says beside it; None if the period is long enough.
 
         Args:
-            taken_s: How long a sample took, without waiting for devices that did not answer.
+            taken_s: How long a sample took, without waiting for devices that did not answer or for this program.
         """
         self._in_a_row = self._in_a_row + 1 if taken_s > self._period_s else 0
         too_short = self._in_a_row >= TOO_LONG

@@ -147,7 +147,8 @@ class SnapshotPublisher:
         if unfinished is not None:
             overdue = failure.state is CollectorState.UNRESPONSIVE
             reason = Reason.TIMEOUT if overdue else Reason.TRANSIENT_DRIVER_ERROR
-            fault = f"the collector failed before it came to this card: {failure.detail}"
+            # Not with its detail, which may be about other cards: the user of this one is shown the fault.
+            fault = f"the collector failed before it came to this card: {failure.state}"
             self._publish(unfinished, failure.state, failure.detail, None, addresses, Unreached(reason, fault))
             return
         if self._failures > 1:
@@ -174,7 +175,7 @@ class SnapshotPublisher:
             return
         why = "the collector has not begun the next one"
         if tick is not None:
-            why = f"{tick.timeouts} devices have not answered in {tick.unanswered_s:.3g} s, and there are more"
+            why = f"the next waited {tick.unanswered_s:.3g} s for devices that do not answer ({tick.timeouts})"
         self._tracker.update(CollectorState.UNRESPONSIVE, f"no sample for {since_s:.3g} s: {why}")
 
     def delay_s(self) -> float:
@@ -205,7 +206,7 @@ class SnapshotPublisher:
         self._readable_since_s = tick.started_monotonic_s
         self._published_s = self._clock.monotonic()
         duration_s = self._published_s - tick.started_monotonic_s
-        detail = detail or self._duration.detail(duration_s - tick.unanswered_s)
+        detail = detail or self._duration.detail(duration_s - tick.unanswered_s - tick.noticed_late_s)
         listing = assemble(
             tick.readings,
             self._quarantined(),

@@ -21,7 +21,7 @@ from devicemanager.node.blocking import BlockingCalls
 from devicemanager.node.bus_watch import BusWatch
 from devicemanager.node.child import Child, Exited, ProtocolError, TimedOut
 from devicemanager.node.collector_protocol import CollectorProtocol
-from devicemanager.node.deadlines import Deadlines, card_deadline_s
+from devicemanager.node.deadlines import Deadlines, Phase, card_deadline_s
 from devicemanager.node.launcher import STUCK_LIMIT, Launcher, MemoryExceeded
 from devicemanager.node.process_usage import UsageMonitor
 from devicemanager.node.quarantine import Quarantine
@@ -122,7 +122,7 @@ class Supervisor:
                 self._launcher.deadlines, 0.0 if self._tick is None else self._tick.unanswered_s
             )
             self._expect_within(deadline_s)
-            event = await self._launcher.next(child, deadline_s)
+            event = await self._launcher.next(child, deadline_s, resting=protocol.phase is Phase.RESTING)
             if isinstance(event, TimedOut | Exited | ProtocolError | MemoryExceeded | Failed):
                 self._log.debug(
                     "collector_process_ended",
@@ -166,8 +166,11 @@ class Supervisor:
             case Begin(began_s, wall):
                 self._usage.begin_sample()
                 # The second process of a tick goes on with it: its figures are no older than those read before.
+                now_s = self._clock.monotonic()
                 self._tick = self._tick or Tick(
-                    began_s, earlier_beginning(wall, began_s, self._clock.now(), self._clock.monotonic())
+                    began_s,
+                    earlier_beginning(wall, began_s, self._clock.now(), now_s),
+                    noticed_late_s=max(0.0, now_s - began_s),
                 )
             case Read() if self._tick is not None:
                 self._publisher.read(self._tick, line)
@@ -214,7 +217,7 @@ class Supervisor:
             case Exited() if device is not None:
                 self._prober.crashed(child, device, event)
                 return RestartReason.DEVICE_CRASH
-            case MemoryExceeded(held) if device is not None:
+            case MemoryExceeded(held, grown=True) if device is not None:
                 self._prober.outgrew(child, device, held)
                 return RestartReason.MEMORY
             case MemoryExceeded(held):

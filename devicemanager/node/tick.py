@@ -30,6 +30,8 @@ class Tick:
         timeouts: How many devices that were.
         renumbered: Whether indexes mean other cards than in the sample before.
         killed: Whether somebody else ended a process that was reading.
+        noticed_late_s: How long after its start this program took note of it. That lies with neither cards nor
+            period: the program was stopped, or had no processor.
     """
 
     started_monotonic_s: float
@@ -41,6 +43,7 @@ class Tick:
     timeouts: int = 0
     renumbered: bool = False
     killed: bool = False
+    noticed_late_s: float = 0.0
 
     def add(self, read: Read) -> None:
         """Keep what one device gave."""

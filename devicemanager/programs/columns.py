@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from devicemanager.errors import printable
+
 _GAP: Final = "   "
 _NARROW_GAP: Final = "  "
 _RECOGNISABLE: Final = 10
@@ -39,11 +41,6 @@ def columns(
     return "\n".join(
         gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
     )
-
-
-def printable(text: str) -> str:
-    """The text with a mark for each character that could move the cursor of a terminal, or colour it."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def _widths(table: Sequence[Sequence[str]]) -> list[int]:

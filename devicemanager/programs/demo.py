@@ -20,6 +20,7 @@ from devicemanager.programs.present import document
 from devicemanager.settings.demo import DemoSettings
 from devicemanager.settings.output import Output
 from devicemanager.settings.process import environment_of_children
+from devicemanager.signals import handled
 from devicemanager.streams import AnswerStream, print_answer
 from devicemanager.wire import instance_metrics
 
@@ -31,8 +32,8 @@ async def run(settings: DemoSettings) -> int:
     """Run the demo until it is done or gets a signal; everything it started has ended when it returns.
 
     Returns:
-        0, also after Ctrl-C or SIGTERM; 1 when something could not be started or ended by itself, which standard
-        error explains.
+        0, also after a signal such as SIGTERM; 1 when something could not be started or ended by itself, which
+        standard error explains.
     """
     notes = _console(sys.stderr)
     failed = False
@@ -110,7 +111,7 @@ async def _frame(chain: Chain) -> Frame:
 
 
 async def _until_signal(work: Coroutine[None, None, None]) -> None:
-    """Do the work until it is done, or until the first SIGINT, SIGTERM or SIGHUP, which cancels it."""
+    """Do the work until it is done, or until the first signal that ends programs, which cancels it."""
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("there is no task to cancel")
@@ -123,7 +124,8 @@ async def _until_signal(work: Coroutine[None, None, None]) -> None:
             signalled = True
             task.cancel()
 
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # SIGQUIT, by Ctrl-\\, would leave a core and the folder with the keys.
+    signals = handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))
     for number in signals:
         loop.add_signal_handler(number, cancel_once)
     try:

@@ -5,7 +5,7 @@ from typing import Final
 
 from devicemanager import streams
 from devicemanager.clock import SystemClock
-from devicemanager.errors import FetchError
+from devicemanager.errors import FetchError, printable
 from devicemanager.programs import present
 from devicemanager.programs.present_usage import usage_text
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
@@ -24,7 +24,7 @@ async def run(settings: InstanceMetricsSettings) -> int:
     try:
         fetched = await fetch_usage(settings, clock)
     except FetchError as error:
-        return _complain(f"{error.state}: {error.message}")
+        return _complain(f"{error.state}: {error}")
     if fetched.directly is not None:
         _note(f"no worker answers for {settings.api_group} ({fetched.directly}); read with your own rights instead")
     if not isinstance(fetched.outcome, Answer):
@@ -39,7 +39,7 @@ async def run(settings: InstanceMetricsSettings) -> int:
 
 
 def _note(text: str) -> None:
-    sys.stderr.write(f"devicemanager instance-metrics: {text}\n")
+    sys.stderr.write(f"devicemanager instance-metrics: {printable(text)}\n")
 
 
 def _complain(text: str) -> int:

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from collectors.pci import PciDevice
 from collectors.registry import MANUFACTURERS
+from devicemanager.errors import printable
 from devicemanager.model.figures import SHOWN, DeviceFigure, Figure, Figures, FigureSpec, Scope
 from devicemanager.model.reasons import Reason
 from devicemanager.model.usage import PeerSnapshot, SliceUsage, SnapshotCard
-from devicemanager.programs.columns import columns, printable
+from devicemanager.programs.columns import columns
 from devicemanager.rules import freshness
 from devicemanager.rules.duration import format_duration
 from devicemanager.rules.units import percent_used
@@ -36,8 +37,8 @@ def document(value: object, output: Output) -> str:
     if output is Output.YAML:
         import yaml  # a command that prints no YAML does not pay for it
 
-        return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True)).rstrip()
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+        return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=False)).rstrip()
+    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False)
 
 
 def snapshot_text(

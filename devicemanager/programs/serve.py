@@ -8,6 +8,7 @@ from devicemanager import logs
 from devicemanager.clock import SystemClock
 from devicemanager.node import server
 from devicemanager.node.exposition import Exposition
+from devicemanager.node.own_process import keep_memory_private
 from devicemanager.programs import hardware
 from devicemanager.programs.memory import budget
 from devicemanager.programs.server_identity import server_identity
@@ -34,6 +35,8 @@ async def serve(settings: ServeSettings) -> int:
     Raises:
         SettingsError: What the person running us must change.
     """
+    if not keep_memory_private():
+        log.warning("process_memory_readable")
     admitted = budget(DEVICE_MANAGER, settings)
     clock = SystemClock()
     identity = await server_identity(settings, settings.client_ca_file, clock, log)

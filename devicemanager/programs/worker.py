@@ -26,7 +26,7 @@ from devicemanager.serving import descriptors
 from devicemanager.serving.budget import WORKER, WORKER_DOCUMENTS
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
-from devicemanager.serving.memory import collect_garbage_rarely
+from devicemanager.serving.memory import collect_garbage_rarely, collect_when_idle
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
 from devicemanager.serving.process_metrics import ProcessMetrics
 from devicemanager.settings.process import api_server_environment
@@ -100,7 +100,6 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
     """
     admitted = budget(WORKER, settings)
     limits = descriptors.fit_limits(admitted.limits, DESCRIPTORS_RESERVED, log)
-    identity = await server_identity(settings, None, clock, log)
     peers = worker_certificates.device_manager_identity(settings, clock, log)
     kubelets = worker_certificates.kubelet_identity(settings, clock, log)
     options = ReadOptions(
@@ -113,6 +112,8 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
     )
     async with AsyncExitStack() as stack:
         side = await stack.enter_async_context(connect(_credentials(settings), options, clock=clock))
+        # After the credentials: where there are none, no certificate is made for nothing.
+        identity = await server_identity(settings, None, clock, log)
         registered = await _registered(settings, side, _FIRST_LOOK_S)
         serving_ca = worker_certificates.serving_ca(settings, clock, log)
         clients = {"device-managers": peers, "kubelets": kubelets, "serving": serving_ca}
@@ -143,7 +144,11 @@ async def running(settings: WorkerSettings, clock: Clock, log: FilteringBoundLog
             verified=lambda certificate: is_front_proxy(certificate, front_proxy.trust, clock.now()),
             log=log,
         )
-        followers: dict[str, Part] = {"front proxy": front_proxy.follow, "certificates": identity.follow}
+        followers: dict[str, Part] = {
+            "front proxy": front_proxy.follow,
+            "certificates": identity.follow,
+            "garbage": lambda: collect_when_idle(lambda: limiter.in_flight == 0),
+        }
         if peers is not None:
             followers["device managers' certificates"] = peers.follow
         if kubelets is not None:

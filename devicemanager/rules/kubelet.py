@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.pod_stats import (
+    UNREADABLE,
     ContainerState,
     ContainerStats,
     CpuStats,
@@ -32,9 +33,6 @@ PRECEDENCE: Final = (
 """If a sum is absent for several reasons, the first in this order is given."""
 
 NO_STATES: Final[Mapping[str, ContainerState]] = MappingProxyType({})
-
-UNREADABLE: Final = -1
-"""Stands for an invalid integer: every figure made of it is absent ``invalid_data``."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

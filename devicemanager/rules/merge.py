@@ -25,6 +25,7 @@ from devicemanager.model.usage import (
     UsageSample,
 )
 from devicemanager.rules import cards
+from devicemanager.rules.claims import UNKNOWN, Holders, confirmed
 from devicemanager.rules.freshness import EARLIEST, STALE_AFTER_PERIODS, effective_period_s, is_stale
 from devicemanager.rules.units import mib
 
@@ -71,6 +72,7 @@ def merge(
     requests: Resources | None = None,
     limits: Resources | None = None,
     declared_limits: Resources | None = None,
+    holders: Holders = UNKNOWN,
 ) -> UsageSample:
     """One pod's sample.
 
@@ -85,11 +87,14 @@ def merge(
         requests: The pod's.
         limits: What limits the pod as a whole.
         declared_limits: The sums over its containers.
+        holders: Who holds which device, as far as that is known from elsewhere than the annotation.
 
     Returns:
         The sample. The order of nothing that goes in matters, and a failing source changes no other's figure. Every
-        card of the allocation is listed; where its device manager failed, with the reason for each figure.
+        card of the allocation is listed, but those known to be another pod's; where its device manager failed, with
+        the reason for each figure.
     """
+    allocation = confirmed(allocation, pod_uid, holders)
     usage = _usage(kubelet, metrics_server)
     groups = [
         _group(manufacturer, pod_uid, allocation, device_managers.get(manufacturer, _NOT_ASKED))
@@ -155,19 +160,38 @@ def _group(manufacturer: str, pod_uid: str, allocation: Allocation, outcome: Sna
     snapshot, age = outcome.snapshot, _whole_seconds(outcome.age_s)
     if snapshot.timestamp is None:
         state = _unless_ok(snapshot.state, SourceState.NOT_YET)
-        report = SourceReport(name, state, age, snapshot.detail or "no sample has been taken yet")
+        report = SourceReport(name, state, age, said_of(snapshot.state) or said_of(CollectorState.STARTING))
         return _Group(report, cards_of(_REASONS.get(state, Reason.NOT_REPORTED)))
     if is_stale(None if outcome.age_s is None else outcome.age_s - outcome.waited_s, snapshot.period_s):
         state = _unless_ok(snapshot.state, SourceState.STALE)
         old = f"the last sample is older than {STALE_AFTER_PERIODS} x {effective_period_s(snapshot.period_s)} s"
-        report = SourceReport(name, state, age, f"{snapshot.detail}; {old}" if snapshot.detail else old)
+        report = SourceReport(name, state, age, "; ".join(filter(None, (said_of(snapshot.state), old))))
         return _Group(report, cards_of(Reason.STALE))
     return _Group(
-        SourceReport(name, snapshot.state, age, snapshot.detail),
+        SourceReport(name, snapshot.state, age, said_of(snapshot.state)),
         cards_of(snapshot),
         # A clock that was never set dates no sample; the age does not come from it.
         snapshot.timestamp if snapshot.timestamp >= EARLIEST else None,
     )
+
+
+def said_of(state: CollectorState) -> str | None:
+    """What callers are told of a collector's state. Its own words may name cards of others, and are for the log."""
+    return _SAID.get(state)
+
+
+_SAID: Final[Mapping[CollectorState, str]] = {
+    CollectorState.STARTING: "no sample has been taken yet",
+    CollectorState.NO_DEVICES: "the node has no device of this manufacturer",
+    CollectorState.LIBRARY_MISSING: "the manufacturer's library was not found",
+    CollectorState.DRIVER_NOT_LOADED: "the driver is not loaded",
+    CollectorState.VERSION_MISMATCH: "driver and library are of different versions",
+    CollectorState.NO_PERMISSION: "the device manager may not open the devices",
+    CollectorState.UNRESPONSIVE: "the library or the driver does not answer",
+    CollectorState.CRASHED: "the collector crashed",
+    CollectorState.RELEASED: "the devices were given back on purpose",
+    CollectorState.FAILED: "the collector failed",
+}
 
 
 def _unless_ok(state: CollectorState, instead: SourceState) -> SourceState | CollectorState:

@@ -1,8 +1,8 @@
 """How a serving program runs and ends: the listener, what runs beside it, signals, and the exit code.
 
 All parts of a program run under one task group. If one of them ends by itself, the rest would serve old figures for
-ever, so the program exits with 1 and is restarted by whatever runs it. SIGTERM and SIGINT make it unready at once,
-let requests in progress finish, and end it with 0.
+ever, so the program exits with 1 and is restarted by whatever runs it. SIGTERM, SIGINT and SIGHUP, which a terminal
+sends when it is closed, make it unready at once, let requests in progress finish, and end it with 0.
 """
 
 import asyncio
@@ -17,11 +17,12 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.errors import ContainerOutdatedError, DeviceManagerError, SettingsError, leaves
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import Shutdown
+from devicemanager.signals import handled
 
 ENDED: Final = 0
 FAILED: Final = 1
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 Part: TypeAlias = Callable[[], Awaitable[object]]
 
@@ -89,7 +90,7 @@ async def serving(
 async def run_until_signal(
     server: AbstractAsyncContextManager[Server], *, delay_s: float = 0.0, log: FilteringBoundLogger
 ) -> int:
-    """Serve until SIGTERM or SIGINT, and then unready for ``delay_s``, which a second signal cuts short.
+    """Serve until a signal, and then unready for ``delay_s``, which a second signal cuts short.
 
     Returns:
         The exit code: 0 after a signal, 1 when an address cannot be listened on or a part ended by itself.
@@ -100,7 +101,7 @@ async def run_until_signal(
     """
     received: asyncio.Queue[signal.Signals] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    for number in handled(_SIGNALS):
         loop.add_signal_handler(number, received.put_nowait, number)
     code = ENDED
     refused: list[SettingsError | ModuleNotFoundError] = []

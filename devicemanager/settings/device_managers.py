@@ -6,13 +6,13 @@ from typing import Annotated
 from typing_extensions import override
 
 from devicemanager.settings.flags import Conflict, FlagSpec, Settings
-from devicemanager.settings.values import ExistingDirectory, ExistingFile
+from devicemanager.settings.values import ExistingDirectory, ExistingFile, ObjectName
 
 
 class DeviceManagerSettings(Settings):
     """Where device managers are, and how they and we know each other."""
 
-    device_manager_namespace: Annotated[str, FlagSpec("Namespace of the device managers.", "NAMESPACE")] = (
+    device_manager_namespace: Annotated[ObjectName, FlagSpec("Namespace of the device managers.", "NAMESPACE")] = (
         "gpustack-system"
     )
     device_manager_ca_file: Annotated[

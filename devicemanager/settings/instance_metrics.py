@@ -6,7 +6,7 @@ from typing import Annotated
 from devicemanager.settings.device_managers import DeviceManagerSettings
 from devicemanager.settings.flags import FlagSpec
 from devicemanager.settings.output import OutputSettings
-from devicemanager.settings.values import Seconds, between
+from devicemanager.settings.values import ObjectName, Seconds, between
 from devicemanager.settings.worker import DEFAULT_API_GROUP, ApiGroup
 
 DEFAULT_KUBECONFIG = "~/.kube/config"
@@ -15,9 +15,10 @@ DEFAULT_KUBECONFIG = "~/.kube/config"
 class InstanceMetricsSettings(DeviceManagerSettings, OutputSettings):
     """`devicemanager instance-metrics`: one Instance's current sample."""
 
-    name: Annotated[str, FlagSpec("The Instance.", "NAME", positional=True)]
+    name: Annotated[ObjectName, FlagSpec("The Instance.", "NAME", positional=True)]
     namespace: Annotated[
-        str | None, FlagSpec("Its namespace.", "NAMESPACE", short="n", default="the context's, else `default`")
+        ObjectName | None,
+        FlagSpec("Its namespace.", "NAMESPACE", short="n", default="the context's, else `default`"),
     ] = None
     kubeconfig: Annotated[
         str,

@@ -1,6 +1,5 @@
 """How the worker reaches kubelets: a part of the settings of ``devicemanager worker``."""
 
-import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Final
@@ -8,14 +7,13 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BeforeValidator
 from typing_extensions import override
 
+from devicemanager.rules.object_names import is_name
 from devicemanager.settings.flags import Conflict, FlagSpec, Settings
 from devicemanager.settings.values import ExistingFile, Seconds, between, checked, names
 from devicemanager.wire.nodes import AddressType
 
 NODE_NAME: Final = "{node}"
 """Stands for the node's name in the name that a kubelet's certificate must carry."""
-
-_DNS_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
 
 class KubeletMode(StrEnum):
@@ -26,7 +24,7 @@ class KubeletMode(StrEnum):
 
 
 def _server_name_problem(value: str | None) -> str | None:
-    if value is None or _DNS_NAME.fullmatch(value.replace(NODE_NAME, "node")):
+    if value is None or is_name(value.replace(NODE_NAME, "node")):
         return None
     return f"must be a DNS name in lower case, in which {NODE_NAME} stands for the node's name"
 

@@ -145,8 +145,6 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
         return _unreadable(path, f"is not YAML: {_yaml_problem(error)}")
     except RecursionError:
         return _unreadable(path, "is nested too deep")
-    except ValueError as error:  # a day or a number that cannot be
-        return _unreadable(path, f"is not YAML: {excerpt(str(error))}")
     if document is None or document == "":
         return found
     if not isinstance(document, dict):

@@ -31,8 +31,15 @@ def proxy_environment() -> Mapping[str, str]:
 
 
 def environment_of_collectors() -> Mapping[str, str]:
-    """This process's environment, which a manufacturer's library may read."""
-    return dict(os.environ)
+    """This process's environment, which a manufacturer's library may read, without what is no library's business.
+
+    That is our own settings, where the API server is, and proxies, whose addresses may hold a password.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith((ENVIRONMENT_PREFIX, "KUBERNETES_")) and not name.lower().endswith("_proxy")
+    }
 
 
 def environment_of_children() -> Mapping[str, str]:

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import Annotated
 
+from pydantic import AfterValidator
 from typing_extensions import override
 
+from devicemanager.rules.object_names import is_peer_name
 from devicemanager.rules.quantity import format_bytes
 from devicemanager.settings.flags import Conflict, FlagSpec, Settings
 from devicemanager.settings.values import (
@@ -16,10 +18,15 @@ from devicemanager.settings.values import (
     Port,
     Seconds,
     between,
+    checked,
     count_between,
 )
 
 SecurePort = Annotated[Port, FlagSpec("TCP port to serve HTTPS on; 0 takes any free one.", "PORT")]
+
+
+def _san_problem(value: tuple[str, ...]) -> str | None:
+    return None if all(map(is_peer_name, value)) else "must be DNS names and IP addresses"
 
 
 class ServerSettings(Settings):
@@ -44,6 +51,7 @@ class ServerSettings(Settings):
     ] = None
     san: Annotated[
         Names,
+        AfterValidator(checked(_san_problem)),
         FlagSpec("More host names and IP addresses for the self-signed certificate; may be repeated.", "NAME,..."),
     ] = ()
     memory_limit: Annotated[

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from devicemanager.errors import DocumentError
 from devicemanager.rules.duration import format_duration, parse_duration
+from devicemanager.rules.object_names import is_name
 from devicemanager.rules.quantity import parse as parse_quantity
 
 DEFAULT_PORT: Final = 32443
@@ -97,6 +98,10 @@ def url_problem(value: str) -> str | None:
     return None if usable else "must look like HOST, HOST:PORT or https://HOST:PORT"
 
 
+def _name_problem(value: str) -> str | None:
+    return None if is_name(value) else "must be a name in Kubernetes: lower-case letters, digits, - and ."
+
+
 def _file_problem(path: Path | None) -> str | None:
     if path is None or path.is_file():
         return None
@@ -137,6 +142,7 @@ Seconds = Annotated[float, BeforeValidator(_seconds)]
 Bytes = Annotated[int, BeforeValidator(_bytes)]
 Names = Annotated[tuple[str, ...], BeforeValidator(names)]
 Port = Annotated[int, AfterValidator(checked(_port_problem))]
+ObjectName = Annotated[str, AfterValidator(checked(_name_problem))]
 Address = Annotated[str | None, AfterValidator(checked(_address_problem))]
 ExistingFile = Annotated[Path | None, AfterValidator(checked(_file_problem))]
 ExistingDirectory = Annotated[Path | None, AfterValidator(checked(_directory_problem))]

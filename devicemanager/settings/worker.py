@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator
 from typing_extensions import override
 
+from devicemanager.rules.object_names import is_name
 from devicemanager.settings.device_managers import DeviceManagerSettings
 from devicemanager.settings.flags import Conflict, FlagSpec
 from devicemanager.settings.kubelet import KubeletSettings
@@ -32,7 +33,7 @@ def _group_problem(value: str) -> str | None:
 
 
 def _service_problem(value: str | None) -> str | None:
-    if value is None or [bool(part) for part in value.split("/")] == [True, True]:
+    if value is None or [is_name(part) for part in value.split("/")] == [True, True]:
         return None
     return "must look like NAMESPACE/NAME"
 

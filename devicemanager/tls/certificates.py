@@ -8,7 +8,6 @@ by a client, nor the other way round.
 
 import argparse
 import ipaddress
-import re
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -25,6 +24,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from devicemanager import streams
 from devicemanager.argument_parser import ArgumentParser
 from devicemanager.errors import excerpt
+from devicemanager.rules.object_names import is_peer_name
+from devicemanager.tls.private_files import write_whole
 
 LEAF_DAYS: Final = 365
 AUTHORITY_DAYS: Final = 3650
@@ -48,10 +49,8 @@ class PemPair:
     def write(self, directory: Path, name: str = "tls") -> None:
         """Write ``<name>.crt`` and ``<name>.key``, the key readable by its owner only."""
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"{name}.crt").write_bytes(self.certificate)
-        key = directory / f"{name}.key"
-        key.touch(mode=0o600)
-        key.write_bytes(self.key)
+        write_whole(directory / f"{name}.crt", self.certificate, mode=0o644)
+        write_whole(directory / f"{name}.key", self.key)
 
 
 class Authority:
@@ -205,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _peer(written: str) -> str:
     """A DNS name or an IP address, which also names a folder."""
-    if not re.fullmatch(r"(?!\.)[A-Za-z0-9_.:*-]+", written):
+    if not is_peer_name(written):
         raise argparse.ArgumentTypeError(f"{excerpt(written)!r} is neither a DNS name nor an IP address")
     return written
 

@@ -30,6 +30,7 @@ from devicemanager.tls.material import chain_end
 from devicemanager.transport import body_memory
 from devicemanager.transport.failures import InterimAnswersError
 from devicemanager.transport.messages import Received, Request
+from devicemanager.transport.pace import Pace
 from devicemanager.transport.retries import Retries
 
 CONNECTIONS: Final = 1024
@@ -66,7 +67,11 @@ class HttpClient:
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
+        pace = Pace()
+        paced = aiohttp.TraceConfig()
+        paced.on_connection_create_start.append(lambda *_: pace.turn())
         self._session = aiohttp.ClientSession(
+            trace_configs=[paced],
             connector=ProtocolConnector(partial(_Connection, self._clock), limit=self._connections),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -213,7 +218,7 @@ def _decoder(encoding: str) -> "zlib._Decompress | None":
         case "gzip" | "x-gzip":
             return zlib.decompressobj(wbits=31)
         case other:
-            raise FetchError(SourceState.INVALID, f"unknown content encoding {excerpt(other, 32)!r}")
+            raise FetchError(SourceState.INVALID, "unknown content encoding", detail=repr(excerpt(other, 32)))
 
 
 def _too_long(limit_bytes: int) -> FetchError:

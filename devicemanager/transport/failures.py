@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import aiohttp
 from aiohttp.http_exceptions import BadHttpMessage
 
-from devicemanager.errors import FetchError, excerpt
+from devicemanager.errors import DocumentError, ExcessError, FetchError, excerpt
 from devicemanager.model.usage import SourceState
 
 T = TypeVar("T")
@@ -37,8 +37,7 @@ async def within(deadline_s: float) -> AsyncIterator[float]:
     except TimeoutError as error:
         raise FetchError(SourceState.TIMEOUT, f"no complete answer within {deadline_s:.3g} s") from error
     except aiohttp.ClientConnectorCertificateError as error:
-        reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
-        raise FetchError(SourceState.UNREACHABLE, f"{CERTIFICATE_REFUSED}: {excerpt(reason)}") from error
+        raise _certificate_refused(error.certificate_error) from error
     except aiohttp.ClientConnectorError as error:
         # The text of the error names the address, which belongs in the log only.
         raise FetchError(SourceState.UNREACHABLE, f"cannot connect: {_cause(error.os_error)}") from error
@@ -48,7 +47,15 @@ async def within(deadline_s: float) -> AsyncIterator[float]:
         raise FetchError(SourceState.UNREACHABLE, CONNECTION_LOST) from error
     except aiohttp.ClientError as error:
         ours = error.__cause__ if isinstance(error.__cause__, InterimAnswersError) else None
-        raise FetchError(SourceState.INVALID, ours.message if ours else "the answer is not valid HTTP") from error
+        said = ours.message if ours else "the answer is not valid HTTP"
+        raise FetchError(SourceState.INVALID, said, detail=excerpt(str(error))) from error
+
+
+def unreadable(error: DocumentError) -> FetchError:
+    """The failure of a peer whose document cannot be used. What is wrong may quote it, and is for the log."""
+    excess = isinstance(error, ExcessError)
+    message = "its answer holds more than is read" if excess else "its answer cannot be read"
+    return FetchError(SourceState.INVALID, message, detail=str(error), lasting=excess)
 
 
 async def attempt(read: Awaitable[T]) -> T | FetchError:
@@ -57,6 +64,16 @@ async def attempt(read: Awaitable[T]) -> T | FetchError:
         return await read
     except FetchError as error:
         return error
+
+
+def _certificate_refused(error: Exception) -> FetchError:
+    """In OpenSSL's words, a closed list, but for the name or address that a certificate is not valid for."""
+    why, _, whom = getattr(error, "verify_message", "").partition(", ")
+    if not why:
+        return FetchError(SourceState.UNREACHABLE, CERTIFICATE_REFUSED, detail=excerpt(str(error)))
+    return FetchError(
+        SourceState.UNREACHABLE, f"{CERTIFICATE_REFUSED}: {excerpt(why)}", detail=excerpt(whom) or None
+    )
 
 
 def _cause(error: OSError) -> str:

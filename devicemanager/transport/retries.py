@@ -20,14 +20,14 @@ PEERS_REMEMBERED: Final = 4096
 _MARGIN_S: Final = 0.02
 """Between the end of the last attempt and the deadline, so that the failure is told and not that time ran out."""
 
-Peer: TypeAlias = tuple[str | None, int | None, str]
-"""Host, port, and who answers behind them."""
+Peer: TypeAlias = tuple[str | None, int | None, str | None]
+"""Host, port, and who answers behind them; None for the host itself, whoever is behind it."""
 
 Failure: TypeAlias = Received | aiohttp.ClientError | ConnectionError
 
 
 class Retries:
-    """Retries requests, each peer's against a budget of its own.
+    """Retries requests, each peer's against a budget of its own, and all of one host's against its host's.
 
     Args:
         retry_refused: Whether a refused connection is tried again too: not where somebody else can be asked.
@@ -56,7 +56,7 @@ class Retries:
         failure = await self._attempt(request, send)
         for failures in range(1, retries.ATTEMPTS):
             retry_after_s = self._retry_after_s(failure, request.retryable)
-            if retry_after_s is None or not retries.may_retry(self._budget(_peer(request))):
+            if retry_after_s is None or not self._may_retry(request):
                 break
             pause_s = retries.pause_s(failures, self._jitter(), retry_after_s)
             if loop.time() + pause_s >= ends_s - _MARGIN_S:
@@ -78,8 +78,14 @@ class Retries:
             outcome = await send(request)
         except (aiohttp.ClientError, ConnectionError) as error:
             outcome = error
-        self._note(_peer(request), failed=self._retry_after_s(outcome, request.retryable) is not None)
+        failed = self._retry_after_s(outcome, request.retryable) is not None
+        self._note(_backend(request), failed=failed)
+        self._note(_host(request), failed=failed and not isinstance(outcome, Received))
         return outcome
+
+    def _may_retry(self, request: Request) -> bool:
+        """Whether neither the backend nor the host in front of it has failed too often."""
+        return all(retries.may_retry(self._budget(peer)) for peer in (_backend(request), _host(request)))
 
     def _retry_after_s(self, failure: Failure, retryable: Collection[int]) -> float | None:
         """Seconds that the peer wants to be left alone for; None for what will not be different in a moment."""
@@ -107,5 +113,10 @@ class Retries:
                 self._budgets.popitem(last=False)
 
 
-def _peer(request: Request) -> Peer:
+def _backend(request: Request) -> Peer:
     return request.url.host, request.url.port, request.backend
+
+
+def _host(request: Request) -> Peer:
+    """Fails where there is no answer at all: then a hundred nodes behind it need not be tried four times each."""
+    return request.url.host, request.url.port, None

@@ -10,9 +10,10 @@ from typing import Final
 
 from devicemanager.errors import DocumentError, excerpt
 from devicemanager.model.allocation import UNITS_PER_CARD, AllocatedCard, Allocation, Mode
+from devicemanager.model.pod_stats import UNREADABLE
 from devicemanager.rules import device_ids
 from devicemanager.wire import bounds
-from devicemanager.wire.json_values import UNREADABLE, integer, load, member, text
+from devicemanager.wire.json_values import integer, load, member, text
 
 ANNOTATION: Final = "device.gpustack.ai/accelerator.allocated"
 """The annotation's key on the Pod."""

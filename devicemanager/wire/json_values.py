@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from devicemanager.errors import DocumentError, excerpt
+from devicemanager.model.pod_stats import UNREADABLE
 from devicemanager.wire.bounds import API_OBJECT, Bounds
-
-UNREADABLE: Final = -1
-"""Stands for a value that is no integer. Negative, so every rule makes it ``invalid_data``."""
 
 _INTEGER_DIGITS: Final = 20
 """A longer integer is beyond 2^64; it stays text, because making a number of it costs quadratic time."""

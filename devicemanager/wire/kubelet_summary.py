@@ -6,6 +6,7 @@ that are needed, costs an eighth of reading everything, so it comes first. It re
 wrong type; only then the slower way is taken, in which only the malformed field is absent.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice, starmap
@@ -14,10 +15,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from devicemanager.errors import DocumentError, ExcessError
-from devicemanager.model.pod_stats import ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
+from devicemanager.model.pod_stats import UNREADABLE, ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
 from devicemanager.rules import kubelet
 from devicemanager.wire import bounds, timestamps
-from devicemanager.wire.json_values import UNREADABLE, integer, items, load, member, members, text
+from devicemanager.wire.json_values import integer, items, load, member, members, text
 from devicemanager.wire.kubelet_summary_document import (
     Container,
     Cpu,
@@ -69,6 +70,10 @@ class _Reference(msgspec.Struct, gc=False, rename="camel"):
     pod_ref: PodRef | None = None
 
 
+_FIRST: Final = re.compile(rb'\{"podRef":(\{[^{}\\]*\})')
+"""A pod's identity where kubelets write it: so the rest of the pod need not be gone through for it."""
+
+_POD_REF: Final = msgspec.json.Decoder(PodRef)
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _REFERENCE: Final = msgspec.json.Decoder(_Reference)
 _NODE: Final = msgspec.json.Decoder(Node | None)
@@ -180,6 +185,11 @@ def _read_node(raw: msgspec.Raw) -> Node | None:
 
 def _entry(raw: msgspec.Raw) -> tuple[PodRef | None, _Entry]:
     """A pod of a summary: whose it is, and what is kept of it."""
+    try:
+        if (first := _FIRST.match(raw)) is not None:
+            return _POD_REF.decode(first[1]), raw
+    except _UNREADABLE:
+        pass  # a brace within a name
     try:
         return _REFERENCE.decode(raw).pod_ref, raw
     except _UNREADABLE:

@@ -4,7 +4,7 @@ It has a version of its own. A section of another version is not used at all, be
 something else; within an accepted one, a bad record costs itself only.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -25,7 +25,6 @@ from devicemanager.wire.lenient import (
     ReasonField,
     ReasonsField,
     item_or_none,
-    valid_items,
 )
 from devicemanager.wire.steps import Steps
 
@@ -176,24 +175,30 @@ def usable_slices(raw: object) -> Steps[tuple[Slices | None, Reason | None]]:
     section = item_or_none(_Section)(raw)
     if section is None:
         return None, Reason.INVALID_DATA
-    usages: list[_Usage | _Partition] = []
-    usages += yield from valid_items(_Usage, section.usages)
-    usages += yield from valid_items(_Partition, section.partitions)
-    devices = yield from valid_items(_Device, section.devices)
-    slices = Slices(
-        _sorted_out((item.manufacturer, item.slice_usage()) for item in usages),
-        _sorted_out((item.manufacturer, item.slice_device()) for item in devices),
+    usages: dict[str, list[SliceUsage]] = {}
+    sections: tuple[tuple[type[_Usage | _Partition], list[object]], ...] = (
+        (_Usage, section.usages),
+        (_Partition, section.partitions),
     )
-    return slices, None
+    for model, records in sections:
+        for record in records:
+            used = item_or_none(model)(record)
+            if used is not None:
+                usages.setdefault(used.manufacturer, []).append(used.slice_usage())
+            yield
+    devices: dict[str, list[SliceDevice]] = {}
+    for record in section.devices:
+        device = item_or_none(_Device)(record)
+        if device is not None:
+            devices.setdefault(device.manufacturer, []).append(device.slice_device())
+        yield
+    return Slices(_frozen(usages), _frozen(devices)), None
 
 
 _Value = TypeVar("_Value")
 
 
-def _sorted_out(items: Iterable[tuple[str, _Value]]) -> Mapping[str, tuple[_Value, ...]]:
-    sorted_out: dict[str, list[_Value]] = {}
-    for manufacturer, value in items:
-        sorted_out.setdefault(manufacturer, []).append(value)
+def _frozen(sorted_out: Mapping[str, list[_Value]]) -> Mapping[str, tuple[_Value, ...]]:
     return {manufacturer: tuple(values) for manufacturer, values in sorted_out.items()}
 
 

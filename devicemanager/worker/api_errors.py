@@ -8,7 +8,7 @@ from devicemanager.wire import kubernetes
 
 
 def fetch_error(status: int, body: bytes, retry_after_s: int | None = None) -> FetchError:
-    """The error for an error answer of the API server, with the message of its Status if it sent one.
+    """The error for an error answer of the API server, or of a kubelet behind it; what it says is for the log.
 
     A missing object keeps the reason ``NotFound``; a kind that is not served at all comes without a reason.
 
@@ -21,10 +21,11 @@ def fetch_error(status: int, body: bytes, retry_after_s: int | None = None) -> F
     details = answer.details if answer is not None else None
     if retry_after_s is None and details is not None and details.retry_after_seconds is not None:
         retry_after_s = max(0, details.retry_after_seconds)
-    message = excerpt(answer.message if answer and answer.message else body.decode("utf-8", "replace"))
+    said = excerpt(answer.message if answer and answer.message else body.decode("utf-8", "replace"))
     return FetchError(
         _STATES.get(status, SourceState.UNREACHABLE if status >= 500 else SourceState.INVALID),
-        f"HTTP {status}: {message}" if message else f"HTTP {status}",
+        f"HTTP {status}",
+        detail=said or None,
         status=status,
         reason=answer.reason if answer and _UNKNOWN_KIND not in answer.message else None,
         object_name=details.name or None if details is not None else None,

@@ -3,7 +3,6 @@
 Names taken from a caller enter a path through :func:`object_path` alone.
 """
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
@@ -17,6 +16,7 @@ from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
 from devicemanager.rules import retries
+from devicemanager.rules.object_names import is_name
 from devicemanager.transport.client import CONNECTIONS, ERROR_BODY_LIMIT_BYTES, HttpClient, retry_after_s
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received, Request
@@ -34,8 +34,6 @@ WATCH_S: Final = 240.0
 
 WATCH_START_S: Final = 30.0
 """For the head of a watch's answer; an API server may fill its own cache before it sends one."""
-
-_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
 
 class Cluster(Protocol):
@@ -86,11 +84,6 @@ def object_path(prefix: str, *segments: str) -> str:
                 SourceState.NOT_SERVED, f"{excerpt(segment, 64)!r} is not a Kubernetes name", status=404
             )
     return "/".join([prefix.rstrip("/"), *segments])
-
-
-def is_name(text: str) -> bool:
-    """Whether Kubernetes accepts it as an object's name (a DNS-1123 subdomain)."""
-    return _NAME.fullmatch(text) is not None and ".." not in text
 
 
 class ClusterClient(Cluster):

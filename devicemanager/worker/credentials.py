@@ -87,7 +87,14 @@ class ServiceAccount(CredentialsSource):
         except FileNotFoundError as error:
             raise SettingsError([f"service account: {error.filename} does not exist"]) from error
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise SettingsError([f"service account in {self._folder}: {excerpt(str(error))}"]) from error
+            raise SettingsError([f"service account in {self._folder}: {_why(error)}"]) from error
+
+
+def _why(error: Exception) -> str:
+    """The system's message with the file's name, without its number; else what the error says."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return excerpt(f"{error.filename}: {error.strerror}")
+    return excerpt(str(error) or type(error).__name__)
 
 
 def _port(environment: Mapping[str, str]) -> int:
@@ -140,7 +147,7 @@ class Kubeconfig(CredentialsSource):
             raise self._refused(error) from error
 
     def _refused(self, error: Exception) -> SettingsError:
-        return SettingsError([f"kubeconfig {self._paths}: {excerpt(str(error) or type(error).__name__)}"])
+        return SettingsError([f"kubeconfig {self._paths}: {_why(error)}"])
 
     def _selected(self) -> kubeconfig.Selected:
         files = [Path(path).expanduser() for path in self._paths.split(os.pathsep) if path]

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from devicemanager.errors import DocumentError, ExcessError, FetchError
-from devicemanager.model.usage import SourceState
+from devicemanager.errors import DocumentError
+from devicemanager.transport.failures import unreadable
 from devicemanager.wire.steps import Steps
 from devicemanager.worker.slices import Slices
 
@@ -36,5 +36,4 @@ class Decoding:
             try:
                 return await self._slices.run(decode(body))
             except DocumentError as error:
-                lasting = isinstance(error, ExcessError)
-                raise FetchError(SourceState.INVALID, str(error), lasting=lasting) from error
+                raise unreadable(error) from error

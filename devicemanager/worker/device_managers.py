@@ -167,7 +167,9 @@ class DeviceManagers:
             await self._pods.settled()
         if not self._pods.synced and self._pods.problem is not None:
             problem = self._pods.problem
-            raise FetchError(problem.state, f"the device managers cannot be listed: {problem.message}")
+            raise FetchError(
+                problem.state, f"the device managers cannot be listed: {problem.message}", detail=problem.detail
+            )
         if self._indexed != self._pods.changes:
             self._index = newest_first(self._pods.items.values())
             self._indexed = self._pods.changes
@@ -194,7 +196,7 @@ class DeviceManagers:
                 node=device_manager.node,
                 manufacturer=device_manager.manufacturer,
                 state=failure.state,
-                error=failure.message,
+                error=str(failure),
             )
 
     async def _ask(self, device_manager: DeviceManager, deadline_s: float, *, alone: bool) -> SnapshotRead:
@@ -226,7 +228,8 @@ class DeviceManagers:
             raise FetchError(_state_of(received.status), f"HTTP {received.status}", status=received.status)
         found = await self._decoding(snapshot.parse_in_steps, received.body)
         if found.node_name is not None and found.node_name != device_manager.node:
-            raise FetchError(SourceState.INVALID, f"it answers for another node, {excerpt(found.node_name, 64)!r}")
+            named = repr(excerpt(found.node_name, 64))
+            raise FetchError(SourceState.INVALID, "it answers for another node", detail=named)
         return SnapshotRead(_only(found, device_manager.manufacturer), received.without_body())
 
     def _request(self, url: URL) -> Request:

@@ -19,13 +19,14 @@ from yarl import URL
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
+from devicemanager.rules.object_names import is_name
 from devicemanager.settings.kubelet import NODE_NAME
 from devicemanager.transport.client import HttpClient
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import nodes
 from devicemanager.worker.api_errors import fetch_error
-from devicemanager.worker.cluster import Cluster, is_name, object_path
+from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.credentials import Credentials
 from devicemanager.worker.deadlines import Countdown
 from devicemanager.worker.decoding import Decoding
@@ -225,7 +226,9 @@ def summary_urls(node: nodes.Node, address_types: Sequence[nodes.AddressType]) -
         raise FetchError(SourceState.UNREACHABLE, f"the node has no address of type {' or '.join(address_types)}")
     hosts = list(dict.fromkeys(host for address in listed if (host := _host(address)) is not None))
     if not hosts:
-        raise FetchError(SourceState.INVALID, f"the node has the address {excerpt(listed[0], 64)!r}")
+        raise FetchError(
+            SourceState.INVALID, "the node has no address that can be used", detail=repr(excerpt(listed[0], 64))
+        )
     port = DEFAULT_PORT if node.kubelet_port is None else node.kubelet_port
     return [URL.build(scheme="https", host=host, port=port, path=_SUMMARY) for host in hosts[:ADDRESSES_AT_MOST]]
 

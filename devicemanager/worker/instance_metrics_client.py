@@ -14,15 +14,16 @@ import structlog
 from typing_extensions import override
 
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.errors import DocumentError, FetchError
+from devicemanager.errors import DocumentError, FetchError, SettingsError, excerpt
 from devicemanager.rules import retries
+from devicemanager.rules.object_names import is_name
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
 from devicemanager.settings.process import proxy_environment
 from devicemanager.tls.identity import ClientIdentity
 from devicemanager.tls.material import PairFiles
 from devicemanager.wire import instance_metrics
 from devicemanager.worker.client import ReadOptions, connect_reader
-from devicemanager.worker.cluster import ClusterClient, is_name, object_path
+from devicemanager.worker.cluster import ClusterClient, object_path
 from devicemanager.worker.credentials import Credentials, CredentialsSource, Kubeconfig
 from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome, Unavailable
 from devicemanager.worker.workloads.instance.workload import INSTANCE
@@ -71,23 +72,25 @@ async def fetch_usage(settings: InstanceMetricsSettings, clock: Clock | None = N
     namespace = settings.namespace
     if namespace is None:
         namespace = await asyncio.to_thread(kubeconfig.namespace)
-    if not (is_name(namespace) and is_name(settings.name)):
-        return Fetched(NotFound(f"{namespace}/{settings.name} is no name of an Instance"))
+    if not is_name(namespace):
+        raise SettingsError(
+            [f"kubeconfig: the context's namespace {excerpt(namespace)!r} is no name of a namespace"]
+        )
     try:
         async with ClusterClient(credentials, clock) as cluster:
             return Fetched(await _from_worker(cluster, settings, namespace, left_s()))
     except FetchError as error:
         if error.status == _GATEWAY_TIMEOUT:
-            return Fetched(DeadlineExceeded(error.message))
+            return Fetched(DeadlineExceeded(str(error)))
         if error.says_missing(settings.name):
             # Somebody serves the group, and knows no such Instance; as Kubernetes says it, without the namespace.
-            return Fetched(NotFound(f'{error.message} in namespace "{namespace}"'))
+            return Fetched(NotFound(f'{error} in namespace "{namespace}"'))
         if error.status == _UNAVAILABLE and error.reason:
             # A Status: a backend's own words. An API server without one that answers sends plain text.
-            return Fetched(Unavailable(error.message))
+            return Fetched(Unavailable(str(error)))
         if error.status not in _NO_WORKER:
             raise
-        reason = error.message
+        reason = str(error)
     except DocumentError as error:
         reason = str(error)
     options = ReadOptions(

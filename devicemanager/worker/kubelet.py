@@ -130,6 +130,6 @@ async def decoded(received: Received, decoding: Decoding, node: str) -> NodeRead
     summary = await decoding(kubelet_summary.decode_in_steps, received.body)
     if summary.node_name is not None and summary.node_name != node:
         raise AnotherNodeError(
-            SourceState.INVALID, f"it answers for another node, {excerpt(summary.node_name, 64)!r}"
+            SourceState.INVALID, "it answers for another node", detail=repr(excerpt(summary.node_name, 64))
         )
     return NodeRead(summary, received.without_body())

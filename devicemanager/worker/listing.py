@@ -15,6 +15,7 @@ from devicemanager.model.usage import SourceState, WorkloadUsage
 from devicemanager.rules.merge import ALLOCATION
 from devicemanager.transport.failures import attempt
 from devicemanager.wire.pods import Pod
+from devicemanager.wire.steps import Steps
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.deadlines import Countdown, Deadlines
 from devicemanager.worker.outcomes import Choose, DeadlineExceeded, ListOutcome, ListResult, Select, Unavailable
@@ -70,7 +71,8 @@ async def read_all(
     )
     items = tuple(measured.get((each.namespace, each.name)) or _unmeasured(each) for each, _ in rows)
     absences = {f"{each.namespace}/{each.name}": row.message for each, row in rows if isinstance(row, NotLocated)}
-    return ListOutcome(items, (*_missing(kind, listed.cut, pods.values()), *_warnings(items)), absences)
+    warnings = await sources.slices.run(_warnings(items))
+    return ListOutcome(items, (*_missing(kind, listed.cut, pods.values()), *warnings), absences)
 
 
 def _unlisted(kind: str, error: FetchError, left: Countdown) -> Unavailable | DeadlineExceeded:
@@ -136,24 +138,21 @@ def _unmeasured(source: WorkloadObject) -> WorkloadUsage:
     )
 
 
-def _warnings(items: Sequence[WorkloadUsage]) -> tuple[str, ...]:
-    """One line per failed peer, in the order of the rows, then one per unhealthy accelerator."""
-    faults = {
-        (item.node_name, report.name): report
-        for item in items
-        for report in (item.sample.sources if item.sample is not None else ())
-        if report.state not in _UNREMARKABLE and report.name != ALLOCATION
-    }
-    peers = [
-        f"node {node}: {name}: {report.state}" + (f", {report.message}" if report.message else "")
-        for (node, name), report in faults.items()
-    ]
-    accelerators = {
-        (item.node_name, card.manufacturer, card.id): f"node {item.node_name}: {card.health_warning}"
-        for item in items
-        for card in (item.sample.accelerators if item.sample is not None else ())
-        if card.health_warning is not None
-    }
-    named = [*peers, *accelerators.values()]
+def _warnings(items: Sequence[WorkloadUsage]) -> Steps[tuple[str, ...]]:
+    """One line per failed peer, in the order of the rows, then one per unhealthy accelerator; in steps of a row."""
+    peers: dict[tuple[str | None, str], str] = {}
+    accelerators: dict[tuple[str | None, str, str], str] = {}
+    for item in items:
+        if item.sample is None:
+            continue
+        for report in item.sample.sources:
+            if report.state not in _UNREMARKABLE and report.name != ALLOCATION:
+                said = f": {report.state}" + (f", {report.message}" if report.message else "")
+                peers[item.node_name, report.name] = f"node {item.node_name}: {report.name}{said}"
+        for card in item.sample.accelerators:
+            if (warning := card.health_warning) is not None:
+                accelerators[item.node_name, card.manufacturer, card.id] = f"node {item.node_name}: {warning}"
+        yield
+    named = [*peers.values(), *accelerators.values()]
     more = len(named) - WARNINGS
     return (*named[:WARNINGS], *([f"and {more} more"] if more > 0 else []))

@@ -12,6 +12,7 @@ from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import PodMetrics, PodReading, SourceFailure, SourceState
 from devicemanager.rules import freshness
 from devicemanager.rules import pod_metrics as rules
+from devicemanager.transport.failures import unreadable
 from devicemanager.transport.messages import Received
 from devicemanager.wire import pod_metrics
 from devicemanager.wire.pods import Pod
@@ -70,7 +71,7 @@ class MetricsServer:
         except FetchError as error:
             raise _explained(error) from error
         except DocumentError as error:
-            raise FetchError(SourceState.INVALID, str(error)) from error
+            raise unreadable(error) from error
 
 
 def _explained(error: FetchError) -> FetchError:

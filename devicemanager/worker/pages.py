@@ -15,6 +15,7 @@ from devicemanager.model.usage import SourceState
 from devicemanager.serving.budget import BODY_BYTES
 from devicemanager.serving.log_rate import RateLimitedLog
 from devicemanager.transport.body_memory import BodyMemory
+from devicemanager.transport.failures import unreadable
 from devicemanager.wire import kubernetes
 from devicemanager.worker.cluster import Cluster
 from devicemanager.worker.slices import Slices
@@ -120,7 +121,7 @@ class Lister:
         except TimeoutError as error:
             raise FetchError(SourceState.TIMEOUT, f"no complete list within {deadline_s:.3g} s") from error
         except DocumentError as error:
-            raise FetchError(SourceState.INVALID, str(error)) from error
+            raise unreadable(error) from error
 
 
 def _cut(items: int, following: str, pages: set[str]) -> str | None:

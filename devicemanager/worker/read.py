@@ -10,8 +10,8 @@ from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceFailure
 from devicemanager.rules.merge import KUBELET, METRICS_SERVER, PodOutcome
+from devicemanager.rules.object_names import is_name
 from devicemanager.worker import listing
-from devicemanager.worker.cluster import is_name
 from devicemanager.worker.deadlines import DEADLINES, Countdown, Deadlines
 from devicemanager.worker.outcomes import (
     Answer,

@@ -14,8 +14,8 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from devicemanager.errors import DocumentError, FetchError
-from devicemanager.model.usage import SourceState
 from devicemanager.rules import retries
+from devicemanager.transport.failures import unreadable
 from devicemanager.wire import kubernetes
 from devicemanager.worker.cluster import Cluster
 from devicemanager.worker.pages import LIST_LIMIT_ITEMS, Lister
@@ -142,7 +142,7 @@ class Reflector(Generic[T]):
                     try:
                         metadata = kubernetes.parse_metadata(event.object)
                     except DocumentError as error:
-                        raise FetchError(SourceState.INVALID, str(error)) from error
+                        raise unreadable(error) from error
                     if event.type != "BOOKMARK":
                         self._apply(event.type, metadata.uid, event.object)
                     version = metadata.resource_version or version
@@ -200,6 +200,6 @@ class Reflector(Generic[T]):
         if problem is not None:
             self._settled.set()
         if problem is not None and (before is None or before.state != problem.state):
-            _log.warning("watch_failed", collection=self._name, state=problem.state, error=problem.message)
+            _log.warning("watch_failed", collection=self._name, state=problem.state, error=str(problem))
         elif problem is None and before is not None:
             _log.info("watch_recovered", collection=self._name)

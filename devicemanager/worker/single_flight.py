@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.transport.failures import unreadable
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -177,6 +178,11 @@ class SingleFlightCache(Generic[K, V]):
         self.statistics.reused += 1
         return kept.outcome
 
+    def settled_or_under_way(self, key: K) -> bool:
+        """Whether :meth:`join` would begin no flight."""
+        kept = self._kept.get(key)
+        return key in self._flights or (kept is not None and self._clock.monotonic() < kept.until_s)
+
     def join(
         self, key: K, fetch: Callable[[], Awaitable[V]], *, deadline_s: float | None = None, keep: bool = True
     ) -> Pending[V]:
@@ -269,7 +275,7 @@ class SingleFlightCache(Generic[K, V]):
         except FetchError as error:
             return error
         except DocumentError as error:
-            return FetchError(SourceState.INVALID, str(error))
+            return unreadable(error)
         except Exception:  # noqa: BLE001 - the boundary of one question: our fault in one must not end all
             _log.exception("shared_read_failed", key=str(key))
             return FetchError(SourceState.INVALID, "the read failed for a reason of our own; see the log")

@@ -70,7 +70,7 @@ class SourceHealth:
             if len(self._states) > REMEMBERED_FAULTS:
                 self._states.popitem(last=False)
             if (more := self._line(source)) is not None:
-                state, error = fault.state, fault.message
+                state, error = fault.state, fault.said
                 _log.warning("source_failed", source=source, **where, state=state, error=error, **more)
 
     def set_aside(
@@ -95,7 +95,7 @@ class SourceHealth:
                 source=source,
                 **where,
                 state=fault.state,
-                error=fault.message,
+                error=fault.said,
                 failures=failures,
                 pause_s=round(pause_s, 1),
                 **more,

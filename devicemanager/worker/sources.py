@@ -16,7 +16,15 @@ from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import PeerSnapshot, SourceFailure, SourceState, WorkloadUsage
 from devicemanager.rules import freshness, retries
-from devicemanager.rules.merge import KUBELET, METRICS_SERVER, PodOutcome, SnapshotOutcome, device_manager, merge
+from devicemanager.rules.merge import (
+    KUBELET,
+    METRICS_SERVER,
+    PodOutcome,
+    SnapshotOutcome,
+    device_manager,
+    merge,
+    said_of,
+)
 from devicemanager.serving.budget import WORKER_DOCUMENTS, DocumentLimits
 from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.transport.failures import attempt
@@ -166,7 +174,7 @@ class Sources:
     def _fault_of(self, read: SnapshotRead) -> SourceFailure | None:
         found: PeerSnapshot = read.snapshot
         if found.state is not CollectorState.OK:
-            return SourceFailure(found.state, found.detail)
+            return SourceFailure(found.state, said_of(found.state), found.detail)
         if freshness.is_stale(read.reading(self._clock).age_s, found.period_s):
             return SourceFailure(SourceState.STALE, "its snapshot is too old to be shown")
         return None
@@ -219,4 +227,4 @@ def of_pod(read: NodeRead | MetricsRead | FetchError, located: Located, clock: C
 
 def failure(error: FetchError) -> SourceFailure:
     """The failure that an answer reports."""
-    return SourceFailure(error.state, error.message)
+    return SourceFailure(error.state, error.message, error.detail)

@@ -7,7 +7,7 @@ import aiohttp
 
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.transport.failures import within
+from devicemanager.transport.failures import unreadable, within
 from devicemanager.wire import kubernetes
 from devicemanager.worker.api_errors import fetch_error
 
@@ -68,7 +68,7 @@ def _event(line: bytes) -> WatchEvent:
     try:
         event = kubernetes.parse_watch_line(line)
     except DocumentError as error:
-        raise FetchError(SourceState.INVALID, str(error)) from error
+        raise unreadable(error) from error
     if event.type == "ERROR":
         status = kubernetes.parse_status(bytes(event.object))
         raise fetch_error(status.code if status and status.code else 500, bytes(event.object))

@@ -18,7 +18,7 @@ from tests.bench.measure import CLIENT_CORE, CORES
 from tests.bench.options import Options
 from tests.bench.report import Report
 
-BENCHES: Final = ("sample", "memory", "serving", "start", "peers", "summary", "reads", "api")
+BENCHES: Final = ("sample", "memory", "serving", "start", "peers", "summary", "reads", "api", "hostile")
 _PACKAGES: Final = ("aiohttp", "uvloop", "pydantic", "structlog", "prometheus-client", "msgspec", "nvidia-ml-py")
 
 

@@ -6,6 +6,7 @@ answers each line on its standard input with one of JSON:
     counts            requests since the last reset: kubelet reads by node, all others by verb and resource
     reset             forget them
     delay SECONDS     how long kubelets and device managers take to answer from now on
+    worst             the first three nodes send what is worst to read from now on
     grow NODES        add so many nodes, each with a device manager's pod of the size that real ones have
 """
 
@@ -24,6 +25,7 @@ from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
 from devicemanager.tls.certificates import Authority
+from tests.bench import worst
 from tests.cluster.faults import Fault, Trouble
 from tests.cluster.stand_in import StandInCluster
 
@@ -54,6 +56,7 @@ class Bench:
         self._nodes = 0
         self._port = 0
         self._by_address: dict[str, str] = {}
+        self._worst: dict[str, bytes] = {}
 
     async def start(self, nodes: int, instances: int) -> None:
         """Listen, fill the cluster, write the files."""
@@ -86,6 +89,10 @@ class Bench:
                 self.cluster.requests.clear()
             case ["delay", seconds]:
                 self._slow_down(float(seconds))
+            case ["worst"]:
+                for node, body in enumerate(worst.summaries()):
+                    self.cluster.faults.switch_on(f"kubelet/node-{node}", Fault(Trouble.BODY, body=body))
+                self._worst = {f"node-{node}": body for node, body in enumerate(worst.snapshots(MANUFACTURER))}
             case ["grow", nodes]:
                 for _ in range(int(nodes)):
                     self._add_node(padded=True)
@@ -138,6 +145,8 @@ class Bench:
             return web.Response(status=503)
         node = self._by_address[transport.get_extra_info("sockname")[0]]
         await asyncio.sleep(self._delay_s)
+        if node in self._worst:
+            return web.Response(body=self._worst[node], content_type="application/json")
         return web.json_response(snapshot(node, datetime.now(UTC)))
 
 

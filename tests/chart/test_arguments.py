@@ -94,3 +94,9 @@ def test_the_notes_warn_of_exactly_the_manufacturers_that_are_not_built() -> Non
     notes = (Path(__file__).parents[2] / "charts/devicemanager/templates/NOTES.txt").read_text()
     (built,) = re.findall(r"has \$name \(list ([^)]*)\)", notes)
     assert set(re.findall(r'"([a-z]+)"', built)) == MANUFACTURERS.keys() - NOT_BUILT
+
+
+def test_the_chart_knows_every_manufacturer_and_takes_no_other_for_one() -> None:
+    checks = (Path(__file__).parents[2] / "charts/devicemanager/templates/checks.yaml").read_text()
+    (known,) = re.findall(r"\$known := list ([^-]*) -}}", checks)
+    assert set(re.findall(r'"([a-z]+)"', known)) == MANUFACTURERS.keys()

@@ -49,7 +49,6 @@ BY_THE_SCHEMA = [
     ("deviceManager.allowAnonymous", "yes", "allowAnonymous"),
     ("deviceManager.updateStrategy", {"rollingUpdate": {"maxUnavailable": "ten"}}, "maxUnavailable"),
     ("deviceManager.priorityClassName", "System", "priorityClassName"),
-    ("manufacturers.nvidea", {"enabled": True}, "image"),
     ("manufacturers.acme", {"enabled": True, "image": {"tag": "1"}}, "repository"),
     ("manufacturers.Acme", {"enabled": True, "image": {"repository": "a"}}, "Acme"),
     ("manufacturers.acme", {"image": {"repository": "a"}, "flags": []}, "flags"),
@@ -93,6 +92,8 @@ def test_values_that_do_not_fit_are_refused_by_name(
 
 
 IN_A_SENTENCE = [
+    ({"manufacturers": {"nvida": {"enabled": True}}}, "Did you mean manufacturers.nvidia"),
+    ({"manufacturers": {"zzz": {"enabled": True}}}, "zzz is none of nvidia, .* needs its image\\.\n"),
     ({"deviceManager": {"monitorPeriod": "500ms"}}, "monitorPeriod is 500ms; the device manager takes 1s to 1h"),
     ({"deviceManager": {"monitorPeriod": "1h0m1s"}}, "takes 1s to 1h"),
     (

@@ -32,12 +32,16 @@ class Trouble(Enum):
     """200 with a web page, as a captive proxy sends."""
     HUGE = auto()
     """200 with ``size_bytes`` of JSON white space before the document."""
+    BODY = auto()
+    """200 with ``body``."""
     HALF = auto()
     """The first half of the body, then the connection closes."""
     DRIP = auto()
     """One byte every ``delay_s``."""
     GZIP_BOMB = auto()
     """A few KiB that unpack to ``size_bytes``."""
+    RAW = auto()
+    """``raw``, whatever it is, and then the connection closes."""
     RESET = auto()
     """The connection closes without an answer."""
     STALE = auto()
@@ -58,6 +62,8 @@ class Fault:
     size_bytes: int = 32 * 1024 * 1024
     behind: timedelta = timedelta(minutes=10)
     pod: tuple[str, str] = ("", "")
+    body: bytes = field(default=b"", repr=False)
+    raw: bytes = b""
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -111,17 +117,16 @@ async def deliver(request: web.Request, response: web.Response, faults: Sequence
                 await asyncio.sleep(fault.delay_s)
             case Trouble.HELD:
                 await fault.released.wait()
-            case Trouble.HTML:
-                return web.Response(text="<!doctype html><title>Sign in</title>", content_type="text/html")
+            case Trouble.HTML | Trouble.BODY | Trouble.GZIP_BOMB:
+                return _another(fault)
             case Trouble.HUGE:
                 return await _huge(request, response, fault.size_bytes)
             case Trouble.HALF:
                 return await _half(request, response)
             case Trouble.DRIP:
                 return await _drip(request, response, fault.delay_s)
-            case Trouble.GZIP_BOMB:
-                headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
-                return web.Response(body=_bomb(fault.size_bytes), headers=headers)
+            case Trouble.RAW:
+                return answer_raw(request, fault.raw)
             case Trouble.RESET:
                 if request.transport is not None:
                     request.transport.abort()
@@ -129,6 +134,24 @@ async def deliver(request: web.Request, response: web.Response, faults: Sequence
             case _:
                 continue
     return response
+
+
+def _another(fault: Fault) -> web.Response:
+    """A whole answer in place of the right one."""
+    if fault.trouble is Trouble.HTML:
+        return web.Response(text="<!doctype html><title>Sign in</title>", content_type="text/html")
+    if fault.trouble is Trouble.BODY:
+        return web.Response(body=fault.body, content_type="application/json")
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    return web.Response(body=_bomb(fault.size_bytes), headers=headers)
+
+
+def answer_raw(request: web.Request, raw: bytes) -> web.Response:
+    """Send these bytes and close; the response is for aiohttp, which has nobody left to send it to."""
+    if request.transport is not None:
+        request.transport.write(raw)
+        request.transport.close()
+    return web.Response()
 
 
 def _bytes(response: web.Response) -> bytes:

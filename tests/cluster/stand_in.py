@@ -17,12 +17,12 @@ from devicemanager.clock import Clock
 from devicemanager.demo.cluster import stand_in
 from devicemanager.demo.cluster.access import InvalidTokenError, User
 from devicemanager.demo.cluster.discovery import METRICS
-from devicemanager.demo.cluster.kubeconfig import write_whole
 from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.request_info import RequestInfo, parse_request
 from devicemanager.demo.cluster.responses import failure
 from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN
 from devicemanager.tls.certificates import PemPair
+from devicemanager.tls.private_files import write_whole
 from tests.cluster.faults import Faults, Trouble, deliver
 from tests.cluster.kubelet_server import KubeletServer
 from tests.cluster.kubelets import FaultyKubelets
@@ -105,7 +105,7 @@ class StandInCluster(stand_in.StandInCluster):
 
     def write_kubeconfig(self, path: Path, token: str = ADMIN_TOKEN, namespace: str = "default") -> Path:
         """Write :meth:`kubeconfig` to a file that only its owner may read."""
-        write_whole(path, self.kubeconfig(token, namespace))
+        write_whole(path, self.kubeconfig(token, namespace).encode())
         return path
 
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.device_manager import Serve, environment, serving
+from tests.e2e import device_manager
+from tests.e2e.device_manager import Serve, serving
 from tests.e2e.forked import Template
 
 
-@pytest.fixture(scope="session")
-def template() -> Iterator[Template]:
-    """A process that has imported the device manager, and that others begin as a copy of."""
-    with Template(environment({})) as running:
-        yield running
+@pytest.fixture
+def template() -> Template:
+    """A process that has imported most programs, and that others begin as a copy of."""
+    return device_manager.template()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ Waiting is polling the process itself, its answers or its log, with a deadline; 
 should take.
 """
 
+import atexit
 import http.client
 import json
 import os
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,6 +60,14 @@ def trusting_anyone() -> ssl.SSLContext:
 def environment(more: Mapping[str, str]) -> dict[str, str]:
     """Ours without any setting, so that only ``more`` and flags count."""
     return {name: value for name, value in os.environ.items() if not name.startswith("DEVICEMANAGER_")} | dict(more)
+
+
+@cache
+def template() -> Template:
+    """The one that all tests of this process share; see :mod:`tests.e2e.forked`."""
+    shared = Template(environment({}))
+    atexit.register(shared.end)
+    return shared
 
 
 class DeviceManager:

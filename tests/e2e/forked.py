@@ -3,6 +3,7 @@
 From there on they are processes like any other, with their own files, settings, signals and children.
 """
 
+import asyncio
 import json
 import os
 import select
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -59,8 +61,35 @@ class ForkedProgram:
         return self.returncode
 
 
+class AwaitedProgram:
+    """The same for an event loop, with as much of ``asyncio.subprocess.Process`` as the tests use."""
+
+    def __init__(self, program: ForkedProgram, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader) -> None:
+        self._program = program
+        self.pid = program.pid
+        self.stdout, self.stderr = stdout, stderr
+        self.send_signal, self.kill = program.send_signal, program.kill
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._program.poll()
+
+    async def wait(self) -> int:
+        """The same once it has ended."""
+        return await asyncio.to_thread(self._program.wait)
+
+    async def communicate(self) -> tuple[bytes, bytes]:
+        """What is left of its output and its errors, at its end."""
+        async with asyncio.TaskGroup() as tasks:
+            printed = [tasks.create_task(stream.read()) for stream in (self.stdout, self.stderr)]
+        await self.wait()
+        out, err = (task.result() for task in printed)
+        return out, err
+
+
 class Template:
-    """The process that is copied. A context manager; programs outlive it."""
+    """The process that is copied; programs outlive it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -68,10 +97,8 @@ class Template:
             command = [sys.executable, "-P", str(Path(__file__).with_name("template.py"))]
             self._process = subprocess.Popen(command, stdin=theirs.fileno(), env=dict(environment))
 
-    def __enter__(self) -> "Template":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """Starts none any more."""
         self._requests.close()
         self._process.wait()
 
@@ -96,6 +123,22 @@ class Template:
         with os.fdopen(writing, "wb"):
             socket.send_fds(self._requests, [raw], [output.fileno(), (errors or output).fileno(), writing])
         return ForkedProgram(os.fdopen(reading, "rb", buffering=0))
+
+    async def start_awaited(
+        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path
+    ) -> AwaitedProgram:
+        """The same for an event loop, with pipes from its output and its errors."""
+        loop = asyncio.get_running_loop()
+        streams, theirs = [], []
+        for _ in range(2):
+            reading, writing = os.pipe()
+            streams.append(asyncio.StreamReader())
+            protocol = partial(asyncio.StreamReaderProtocol, streams[-1])
+            await loop.connect_read_pipe(protocol, os.fdopen(reading, "rb", buffering=0))
+            theirs.append(os.fdopen(writing, "wb"))
+        with theirs[0] as output, theirs[1] as errors:
+            program = self.start(arguments, environment, folder, output, errors)
+        return AwaitedProgram(program, *streams)
 
     def run(
         self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, timeout: float

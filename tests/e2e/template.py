@@ -1,4 +1,4 @@
-"""A process that has imported what reads devices, and forks to become one of those programs whenever it is asked.
+"""A process that has imported most programs, and forks to become one of them whenever it is asked.
 
 Importing is most of the processor time that a start takes. :mod:`tests.e2e.forked` asks; this file runs by itself,
 and imports nothing of the tests.
@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from devicemanager import cli
 
-PROGRAMS = ("serve", "monitor", "detect")
+PROGRAMS = ("serve", "monitor", "detect", "worker", "instance-metrics")
 REQUEST_BYTES = 1 << 18
 
 
@@ -43,6 +43,9 @@ def main() -> int:
         os.dup2(descriptor, standard)
     for descriptor in descriptors:
         os.close(descriptor)
+    # Python's own were made for what the template prints to: whether that can seek is remembered.
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])

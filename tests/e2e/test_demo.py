@@ -184,7 +184,7 @@ def test_one_instance_is_asked_for_by_name(shared_demo: Demo) -> None:
     assert [card["id"] for card in document["sample"]["accelerators"]] == ["SIM-aurora-1", "SIM-borealis-0"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_it_ends_cleanly_when_told(demo: Demo, environment: Mapping[str, str], number: signal.Signals) -> None:
     assert len(demo.family()) >= 5  # two device managers with a collector each, and the worker
     wait_until(lambda: "team-a/train" in demo.printed.read_text(), "the figures")

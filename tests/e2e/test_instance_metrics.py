@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from devicemanager.demo.fixtures import (
 from devicemanager.demo.processes import Program
 from devicemanager.tls.certificates import Authority
 from tests.cluster.stand_in import StandInCluster
+from tests.e2e.device_manager import environment, template
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
 
@@ -56,11 +56,10 @@ async def kubeconfig(
 
 async def asked(kubeconfig: Path, *flags: str) -> dict[str, Any]:
     """The sample that the command prints."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "devicemanager.cli", "instance-metrics", CHAT.name, "-n", CHAT.namespace),
-        *(f"--kubeconfig={kubeconfig}", "-o", "json", *flags),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    process = await template().start_awaited(
+        ["instance-metrics", CHAT.name, "-n", CHAT.namespace, f"--kubeconfig={kubeconfig}", "-o", "json", *flags],
+        environment({}),
+        kubeconfig.parent,
     )
     printed, noted = await process.communicate()
     assert process.returncode == 0, noted

@@ -16,7 +16,7 @@ import yaml
 from devicemanager.clock import SystemClock
 from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.objects import InstanceSpec
-from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
+from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN, WORKER_TOKEN
 from devicemanager.programs.worker import running
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.certificates import Authority
@@ -51,7 +51,7 @@ class Front:
     group: str
     home: Path
 
-    async def kubectl(self, *arguments: str, token: str = "demo-admin") -> Printed:
+    async def kubectl(self, *arguments: str, token: str = ADMIN_TOKEN) -> Printed:
         kubeconfig = self.cluster.write_kubeconfig(self.home / f"kubeconfig-{token}", token)
         environment: Mapping[str, str] = {
             "KUBECONFIG": str(kubeconfig),
@@ -195,13 +195,13 @@ async def test_the_subresource(front: Front) -> None:
 async def test_may_i(front: Front) -> None:
     question = ("auth", "can-i", "get", f"instances.{front.group}", "--subresource=metrics", "-n")
     for token, namespace, answer in (
-        ("demo-admin", "team-a", "yes"),
+        (ADMIN_TOKEN, "team-a", "yes"),
         ("viewer", "default", "yes"),
         ("viewer", "team-a", "no"),
         ("nobody", "default", "no"),
     ):
         printed = await front.kubectl(*question, namespace, token=token)
-        assert printed.out.strip() == answer, (token, namespace)
+        assert printed.out.strip() == answer, namespace
 
 
 async def test_unauthorized_callers_get_a_refusal_and_nothing_else(front: Front) -> None:

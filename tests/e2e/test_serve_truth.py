@@ -252,6 +252,29 @@ def test_figures_read_while_the_device_manager_was_stopped_are_as_old_as_they_ar
     assert int(answer.headers["age"]) >= int((datetime.now(UTC) - read_by).total_seconds()) - takes_s
 
 
+def test_the_time_for_which_the_device_manager_was_stopped_is_no_fault_of_the_period(
+    nvidia: Start, nvml: NvmlStandin
+) -> None:
+    def counted() -> int:
+        return sum(function == "nvmlDeviceGetCount_v2" for function, _ in nvml.calls())
+
+    manager = nvidia(Scenario.healthy(1), "--monitor-period=1s")
+    manager.until_state("ok")
+
+    manager.process.send_signal(signal.SIGSTOP)
+    already = counted()
+    wait_until(lambda: counted() > already + 3, "the collector reads samples of which nobody hears")
+    continued_at = datetime.now(UTC)
+    manager.process.send_signal(signal.SIGCONT)
+
+    def seen() -> Document:
+        return manager.ask().document
+
+    wait_until(lambda: datetime.fromisoformat(seen()["timestamp"]) > continued_at, "a sample after the pause")
+    assert manager.events("period_too_short") == []
+    assert "detail" not in seen()["collector"]
+
+
 def test_that_no_card_is_counted_is_as_old_as_the_question(nvidia: Start, nvml: NvmlStandin) -> None:
     """An answer of no card is a sample too, and ages from when the collector asked."""
     takes_s = 2

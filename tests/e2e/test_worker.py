@@ -22,7 +22,8 @@ from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
 from devicemanager.tls.certificates import Authority
 from tests.cluster.faults import Fault, Trouble
 from tests.cluster.stand_in import StandInCluster
-from tests.e2e.device_manager import LATE_SIGNALS
+from tests.e2e.device_manager import LATE_SIGNALS, template
+from tests.e2e.forked import AwaitedProgram
 from tests.timing import until
 from tests.unit.worker.apiserver.api_server import GROUPS, SERVER_NAME, Received, exchange
 
@@ -31,12 +32,15 @@ pytestmark = pytest.mark.asyncio
 INSTANCES = "instances.worker.gpustack.ai"
 """The custom resource, whatever group ours is served under."""
 
+FRESH = ("-m", "devicemanager.cli")
+"""The program by a start of its own: for what is measured, and for limits that it inherits."""
+
 
 @dataclass
 class Worker:
     """The process, and what it has logged."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | AwaitedProgram
     context: ssl.SSLContext
     ca: bytes
     lines: list[dict[str, Any]] = field(default_factory=list)
@@ -83,7 +87,7 @@ async def started(
     folder: Path,
     group: str = GROUPS[0],
     flags: Sequence[str] = (),
-    program: Sequence[str] = ("-m", "devicemanager.cli"),
+    program: Sequence[str] = (),
     tree: Path | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker as a process of its own, from another copy of the product where ``tree`` says where that is."""
@@ -98,24 +102,30 @@ async def started(
 async def running(
     folder: Path, flags: Sequence[str], program: Sequence[str], environment: Mapping[str, str], cwd: Path | None
 ) -> AsyncIterator[Worker]:
-    """A worker as a process of its own, with a serving certificate in a folder."""
+    """A worker as a process of its own, with a serving certificate in a folder.
+
+    It begins as a copy of a process that has imported it, unless it is asked for fresh, as another program, or from
+    another folder.
+    """
     authority = Authority.create("serving CA")
     authority.serving([SERVER_NAME]).write(folder)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *program,
-        "worker",
-        "--bind-address=127.0.0.1",
-        "--secure-port=0",
-        f"--cert-dir={folder}",
-        "--log-format=json",
-        *flags,
-        env={"PATH": "", **environment},
-        cwd=cwd,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    arguments = ["worker", "--bind-address=127.0.0.1", "--secure-port=0", f"--cert-dir={folder}", *flags]
+    arguments.append("--log-format=json")
+    environment = {"PATH": "", **environment}
+    process: asyncio.subprocess.Process | AwaitedProgram
+    if program or cwd is not None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *(program or FRESH),
+            *arguments,
+            env=environment,
+            cwd=cwd,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    else:
+        process = await template().start_awaited(arguments, environment, folder)
     try:
         ca = authority.pem.certificate
         yield Worker(process, ssl.create_default_context(cadata=ca.decode()), ca)

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from devicemanager.demo.cluster.access import Rule
 from devicemanager.demo.cluster.objects import SYSTEM_NAMESPACE, Grant, InstanceSpec
+from devicemanager.worker.single_flight import NOT_ASKED
 from tests.cluster.stand_in import StandInCluster
 from tests.e2e.test_worker import Worker, started
 from tests.unit.worker.apiserver.api_server import GROUPS
@@ -138,7 +139,7 @@ async def test_a_snapshot_that_holds_too_much_is_invalid_and_costs_nothing_else(
 
     state, message = said(attacked, "device-manager/nvidia")
     assert state == "invalid"
-    assert message.startswith("snapshot: ")
+    assert message.startswith("its answer ")
     assert said(attacked, "kubelet")[0] == "ok"
     assert "cpuUsageNanoCores" in attacked
     (card,) = attacked["accelerators"]
@@ -147,7 +148,7 @@ async def test_a_snapshot_that_holds_too_much_is_invalid_and_costs_nothing_else(
     assert said(other, "device-manager/nvidia")[0] == "ok"
     assert [entry["memoryUsageMiB"] for entry in other["accelerators"]] == [20480]
     # What holds too much is read once for all who ask while a good answer would be kept.
-    assert said(again, "device-manager/nvidia") == (state, message)
+    assert said(again, "device-manager/nvidia") == (state, message + NOT_ASKED)
     assert len(hostile.requests) == 1
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from devicemanager.node import leftovers
+from devicemanager.node import own_process
 from tests.faults.conftest import Run, Supervise
 from tests.timing import until
 
@@ -65,7 +65,7 @@ async def test_a_helper_runs_as_long_as_its_process_and_ends_with_the_program(
 @pytest.mark.asyncio
 async def test_a_helper_of_another_program_is_left_alone(supervise: Supervise, tmp_path: Path) -> None:
     """It is our orphan too, as that of a shell in the container is for process 1."""
-    leftovers.adopt_orphans()
+    own_process.adopt_orphans()
     helper = await asyncio.create_subprocess_exec(
         "sh",
         "-c",

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devicemanager.errors import DocumentError, FetchError
+from devicemanager.rules.object_names import is_name
 from devicemanager.wire import kubernetes
 from devicemanager.worker.api_errors import fetch_error
-from devicemanager.worker.cluster import is_name, object_path
+from devicemanager.worker.cluster import object_path
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -42,8 +43,8 @@ def test_any_error_answer_is_one_printable_line(status: int, body: bytes) -> Non
 
     assert error.status == status
     assert error.message.startswith(f"HTTP {status}")
-    assert error.message.isprintable()
-    assert len(error.message) < 300
+    assert str(error).isprintable()
+    assert len(str(error)) < 300
 
 
 @given(st.text(max_size=12) | st.from_regex(r"[a-z0-9./%?#-]{0,12}"))

@@ -1,6 +1,7 @@
 """The command line: which programs there are, and what their exit codes say. The programs run in tests/e2e."""
 
 import inspect
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,12 @@ def test_nothing_asked_for_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
 
     printed = capsys.readouterr()
     assert (printed.out, printed.err[:6]) == ("", "Usage:")
+
+
+def test_the_version_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version", "--short"]) == 2
+
+    assert capsys.readouterr().err == "devicemanager: version: takes no arguments\nTry devicemanager --help.\n"
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--version"]])
@@ -170,9 +177,10 @@ sys.exit(cli.main(["start"]))
 """
 
 
-def test_a_server_that_is_told_to_end_before_it_serves_ends_at_once_with_0() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_server_that_is_told_to_end_before_it_serves_ends_at_once_with_0(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", STARTING], stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"starting\n"
-        program.terminate()
+        program.send_signal(number)
         assert program.wait(timeout=10) == 0

@@ -143,6 +143,28 @@ def test_every_reason_is_explained_with_the_snapshot() -> None:
     assert {reason.value for reason in Reason} <= set(re.findall(r"`(\w+)`", page))
 
 
+def names_of_tests(path: Path) -> set[str]:
+    """The names of a file's tests, those of classes included."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {node.name for node in functions if node.name.startswith("test_")}
+
+
+def test_every_test_that_the_threat_model_names_exists_and_shows_a_row() -> None:
+    page, _, listed = (DOCS / "threat-model.md").read_text(encoding="utf-8").partition("\n## The tests\n")
+    shown_by = dict(re.findall(r"^- ([A-Z]\d+): (.*)$", listed, re.M))
+    named = {label: re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", tests) for label, tests in shown_by.items()}
+    missing = {
+        (label, path, name)
+        for label, tests in named.items()
+        for path, name in tests
+        if not (ROOT / path).exists() or name not in names_of_tests(ROOT / path)
+    }
+    assert missing == set()
+    assert all(named.values())
+    assert set(re.findall(r"\b[A-Z]\d+\b", page)) == shown_by.keys()
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

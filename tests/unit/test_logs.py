@@ -226,3 +226,22 @@ def test_dropped_lines_are_counted_and_said_once_the_reader_goes_on() -> None:
     said = json.loads(read[-1])
     assert (said["level"], said["lines"]) == ("warning", dropped)
     assert len(read) - 1 + dropped == 3000
+
+
+@pytest.mark.parametrize("log_format", [LogFormat.CONSOLE, LogFormat.JSON])
+def test_what_a_peer_wrote_moves_no_cursor_of_a_terminal(log_format: LogFormat) -> None:
+    """Escape sequences, an operating system command, a line break and a bidirectional override."""
+    hostile = "node\x1b[2J\x1b]0;owned\x07\x9b31m\nfaked line\u202e"
+    stream = io.StringIO()
+    logs.configure(log_format, LogLevel.INFO, stream)
+    try:
+        raise ValueError(hostile)  # noqa: TRY301 - a traceback is wanted
+    except ValueError:
+        structlog.get_logger().exception("read_failed", node=hostile, nodes=[hostile], why={"x": hostile})
+    structlog.get_logger().info("node_seen", node=hostile)
+
+    written = stream.getvalue()
+    assert "owned" in written
+    assert all(character.isprintable() or character == "\n" for character in written)
+    assert not [line for line in written.splitlines() if line.startswith("faked") and "=" in line]
+    assert "faked" in written.splitlines()[-1]

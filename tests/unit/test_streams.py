@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from devicemanager import streams
+
 PROGRAM = f"{shlex.quote(sys.executable)} -m devicemanager.cli"
 COLLECTOR = f"{shlex.quote(sys.executable)} -m collectors"
 MONITOR = f"{PROGRAM} monitor --manufacturer=simulated"
@@ -100,3 +102,8 @@ def test_a_reader_that_leaves_is_no_complaint() -> None:
 
     assert printed.returncode in {0, 128 + signal.SIGPIPE}  # whichever of the two was quicker
     assert printed.stderr == ""
+
+
+def test_an_answer_obeys_no_name_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    streams.print_answer("GPU-\x1b[2J\x9b31m\u202e\rx\nnext line, 40 °C")
+    assert capsys.readouterr().out == "GPU-\ufffd[2J\ufffd31m\ufffd\ufffdx\nnext line, 40 °C\n"

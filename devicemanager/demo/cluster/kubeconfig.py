@@ -1,7 +1,6 @@
-"""A kubeconfig for one token, and the atomic writing of private files."""
+"""A kubeconfig for one token."""
 
 from base64 import b64encode
-from pathlib import Path
 
 import yaml
 
@@ -21,15 +20,3 @@ def kubeconfig_text(server: str, ca: bytes, token: str, namespace: str) -> str:
         },
         sort_keys=False,
     )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, atomically.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.touch(mode=0o600)
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)

@@ -9,6 +9,7 @@ real kubectl are its clients: in the demo and in tests.
         uids = cluster.add_instance(InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")]))
 """
 
+import secrets
 import ssl
 import tempfile
 from collections.abc import Sequence
@@ -33,8 +34,10 @@ from devicemanager.demo.cluster.state import ClusterState
 from devicemanager.tls.certificates import Authority
 
 FRONT_PROXY_NAME: Final = "front-proxy-client"
-ADMIN_TOKEN: Final = "demo-admin"  # noqa: S105 - of a stand-in on loopback that holds nothing
-WORKER_TOKEN: Final = "demo-worker"  # noqa: S105 - as above
+ADMIN_TOKEN: Final = secrets.token_urlsafe(24)
+"""Of an administrator. Random in each process: others on the machine reach its loopback, too."""
+
+WORKER_TOKEN: Final = secrets.token_urlsafe(24)
 WORKER_USER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:worker"
 _INSTANCES: Final = f"instances.{objects.INSTANCE_GROUP}"
 _HOST: Final = "127.0.0.1"

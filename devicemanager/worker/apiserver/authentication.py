@@ -69,16 +69,17 @@ class Authenticator:
         self._digest_key = secrets.token_bytes(32)
         self._rated = RateLimitedLog(structlog.get_logger().bind(), clock.monotonic)
 
-    async def authenticate(self, headers: Headers, certificate: PeerCertificate | None) -> User:
+    async def authenticate(self, headers: Headers, certificate: PeerCertificate | None, peer: str = "") -> User:
         """The user behind a request, anonymous without any credential.
 
         Args:
             headers: Of the request.
             certificate: Verified by the handshake against the front proxy's CA; None or empty without one.
+            peer: The address of whoever asks.
 
         Raises:
             UnauthorizedError: A credential is not valid, or could not be checked.
-            OverloadedError: Too many tokens are being checked.
+            OverloadedError: Too many tokens are being checked, in all or of this address.
         """
         user = None
         if certificate:
@@ -88,7 +89,7 @@ class Authenticator:
                 if not headers.getall(hdrs.AUTHORIZATION, []):
                     raise
         if user is None:
-            user = await self._bearer(headers)
+            user = await self._bearer(headers, peer)
         return ANONYMOUS if user is None else authenticated(user)
 
     def _front_proxied(self, headers: Headers, certificate: PeerCertificate) -> User | None:
@@ -106,13 +107,13 @@ class Authenticator:
         except IdentityHeaderError as error:
             raise UnauthorizedError(str(error)) from error
 
-    async def _bearer(self, headers: Headers) -> User | None:
+    async def _bearer(self, headers: Headers, peer: str) -> User | None:
         token = bearer_token(headers)
         if token is None:
             return None
         digest = hmac.digest(self._digest_key, token.encode(), hashlib.sha256)
         try:
-            user = await self._tokens.get(digest, lambda: self._review(token))
+            user = await self._tokens.review(digest, lambda: self._review(token), peer=peer)
         except OverloadedError:
             raise
         except DeviceManagerError as error:

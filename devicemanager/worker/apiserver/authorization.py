@@ -51,8 +51,13 @@ class Authorizer:
         self.reached = False
         """Whether the cluster has answered once."""
 
-    async def decide(self, user: User, attributes: Attributes) -> Decision:
+    async def decide(self, user: User, attributes: Attributes, *, peer: str | None = None) -> Decision:
         """Whether this user may do this.
+
+        Args:
+            user: Who.
+            attributes: What.
+            peer: The address of whoever asks; None behind the front proxy.
 
         Raises:
             ReviewFailedError: The cluster could not be asked.
@@ -67,11 +72,11 @@ class Authorizer:
         review = reviews.access_review(user, attributes)
         keep = len(json.dumps(review)) < REMEMBERED_LIMIT_BYTES
         try:
-            return await self._reviews.get(key, lambda: self._review(review), keep=keep)
+            return await self._reviews.review(key, lambda: self._review(review), peer=peer, keep=keep)
         except OverloadedError:
             raise
         except DeviceManagerError as error:
-            raise ReviewFailedError(f"the API server could not be asked who may do this: {error}") from error
+            raise ReviewFailedError(str(error)) from error
 
     async def probe(self) -> None:
         """Make a review whose answer does not matter, to learn whether reviews work.

@@ -54,7 +54,7 @@ class FrontProxy:
     def problem(self) -> str | None:
         """Why the newest state could not be had or used, one line; None when it could."""
         unreachable = self._config_maps.problem
-        return self._problem if unreachable is None else unreachable.message
+        return self._problem if unreachable is None else str(unreachable)
 
     async def follow(self) -> NoReturn:
         """Keeps it current until cancelled."""

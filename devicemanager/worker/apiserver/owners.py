@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from devicemanager.errors import FetchError
+from devicemanager.rules.object_names import is_name
 from devicemanager.worker.apiserver import negotiation, status
 from devicemanager.worker.apiserver.attributes import Attributes
 from devicemanager.worker.apiserver.documents import encode
 from devicemanager.worker.apiserver.in_flight import InFlightLimiter, TooManyInFlightError
 from devicemanager.worker.apiserver.negotiation import Form, Shape
 from devicemanager.worker.apiserver.resources import Reply
-from devicemanager.worker.cluster import is_name
 from devicemanager.worker.workloads.reads import READ_DEADLINE_S
 from devicemanager.worker.workloads.workload import API_VERSION, Resource, SourceObject
 

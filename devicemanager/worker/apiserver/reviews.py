@@ -4,14 +4,16 @@ Built and read as plain JSON: two small documents, whose keys are fixed by Kuber
 """
 
 import json
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Final, Protocol, TypeVar
 
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError
+from devicemanager.model.usage import SourceState
 from devicemanager.worker.apiserver.attributes import Attributes
 from devicemanager.worker.apiserver.identity import User, ordered_extra
-from devicemanager.worker.single_flight import SingleFlightCache
+from devicemanager.worker.single_flight import OverloadedError, SingleFlightCache
 
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -24,6 +26,10 @@ REMEMBERED_S: Final = 10.0
 
 REMEMBERED_AT_MOST: Final = 8192
 IN_FLIGHT: Final = 256
+"""Reviews under way for callers behind the front proxy, and as many for those who ask the worker directly."""
+
+IN_FLIGHT_PER_PEER: Final = 12
+"""Of the latter, for one address: sixteen strangers with made-up tokens leave a quarter to everybody else."""
 
 Key = TypeVar("Key", bound=Hashable)
 Answer = TypeVar("Answer")
@@ -34,11 +40,65 @@ class ReviewCache(SingleFlightCache[Key, Answer]):
 
     Args:
         clock: For the age of answers.
-        in_flight: Reviews under way at most.
+        in_flight: Reviews under way at most for callers behind the front proxy, and for all others.
+        per_peer: Of the latter, for one address.
     """
 
-    def __init__(self, clock: Clock, *, in_flight: int = IN_FLIGHT) -> None:
-        super().__init__(clock, max_age_s=REMEMBERED_S, keep_at_most=REMEMBERED_AT_MOST, flights_at_most=in_flight)
+    def __init__(self, clock: Clock, *, in_flight: int = IN_FLIGHT, per_peer: int = IN_FLIGHT_PER_PEER) -> None:
+        super().__init__(
+            clock, max_age_s=REMEMBERED_S, keep_at_most=REMEMBERED_AT_MOST, flights_at_most=2 * in_flight
+        )
+        self._in_flight = in_flight
+        self._per_peer = per_peer
+        self._proxied = 0
+        self._direct: Counter[str] = Counter()
+
+    async def review(
+        self, key: Key, ask: Callable[[], Awaitable[Answer]], *, peer: str | None, keep: bool = True
+    ) -> Answer:
+        """The answer to a review, as :meth:`get` gives it.
+
+        Args:
+            key: What is asked.
+            ask: Asks it.
+            peer: The address of whoever it is asked for; None for a caller behind the front proxy.
+            keep: Whether the answer is remembered.
+
+        Raises:
+            OverloadedError: Too many other reviews are under way for callers of this kind, or for this address.
+            FetchError: There was no good answer in time.
+        """
+        if self.settled_or_under_way(key):
+            return await self.get(key, ask, keep=keep)
+        if not self._begin(peer):
+            raise OverloadedError(SourceState.UNREACHABLE, "too many reviews are under way")
+
+        async def counted() -> Answer:
+            try:
+                return await ask()
+            finally:
+                self._end(peer)
+
+        return await self.get(key, counted, keep=keep)
+
+    def _begin(self, peer: str | None) -> bool:
+        if peer is None:
+            if self._proxied >= self._in_flight:
+                return False
+            self._proxied += 1
+            return True
+        if self._direct.total() >= self._in_flight or self._direct[peer] >= self._per_peer:
+            return False
+        self._direct[peer] += 1
+        return True
+
+    def _end(self, peer: str | None) -> None:
+        if peer is None:
+            self._proxied -= 1
+            return
+        self._direct[peer] -= 1
+        if not self._direct[peer]:
+            del self._direct[peer]
 
 
 class Poster(Protocol):

@@ -14,6 +14,7 @@ from aiohttp import hdrs, web
 
 from devicemanager.clock import Clock
 from devicemanager.errors import excerpt
+from devicemanager.serving.connection import Connection
 from devicemanager.serving.log_rate import RateLimitedLog
 from devicemanager.serving.probes import Probe
 from devicemanager.worker.apiserver import negotiation, parameters, responses, status
@@ -35,6 +36,7 @@ _READ_METHODS: Final = frozenset({"GET", "HEAD"})
 _ALLOWED: Final = "GET, HEAD"
 _NONE_ALLOWED: Final = ""
 _OVERLOADED: Final = "too many callers are being checked; try again in a moment"
+_UNDECIDED: Final = "the API server could not be asked who may do this"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,9 @@ class ApiServer:
             response = await self._answer(request, attributes)
         except StatusError as error:
             response = responses.failure(request, error)
-        except Exception:  # noqa: BLE001 - a fault of ours ends one request and no other
-            self._log.exception("request_failed", path=excerpt(attributes.path))
+        except Exception as error:  # noqa: BLE001 - a fault of ours ends one request and no other
+            cause, path = type(error).__name__, excerpt(attributes.path)
+            self._rated.write(logging.ERROR, "request_failed", cause=cause, path=path, exc_info=error)
             response = responses.failure(
                 request, status.internal_error("the request failed for a reason of our own")
             )
@@ -124,7 +127,7 @@ class ApiServer:
         if hdrs.UPGRADE in request.headers:
             raise status.bad_request("nothing here is served over an upgraded connection")
         user = await self._authenticate(request)
-        await self._authorize(user, attributes)
+        await self._authorize(user, attributes, _peer(request))
         self._log.debug(
             "request_authorized",
             audit_id=request.headers.get("Audit-Id"),
@@ -138,19 +141,20 @@ class ApiServer:
         transport = request.transport
         certificate = transport.get_extra_info("peercert") if transport is not None else None
         try:
-            return await self._components.authenticator.authenticate(request.headers, certificate)
+            peer = request.remote or ""
+            return await self._components.authenticator.authenticate(request.headers, certificate, peer)
         except UnauthorizedError as error:
             self._rated.write(logging.INFO, "request_unauthorized", cause=str(error), peer=request.remote)
             raise status.unauthorized() from error
         except OverloadedError as error:
             raise status.too_many_requests(_OVERLOADED) from error
 
-    async def _authorize(self, user: User, attributes: Attributes) -> None:
+    async def _authorize(self, user: User, attributes: Attributes, peer: str | None) -> None:
         try:
-            decision = await self._components.authorizer.decide(user, attributes)
+            decision = await self._components.authorizer.decide(user, attributes, peer=peer)
         except ReviewFailedError as error:
             self._rated.write(logging.WARNING, "access_review_failed", cause=str(error))
-            raise status.internal_error(str(error)) from error
+            raise status.internal_error(_UNDECIDED) from error
         except OverloadedError as error:
             raise status.too_many_requests(_OVERLOADED) from error
         if not decision.allowed:
@@ -212,6 +216,12 @@ class ApiServer:
 
     def _openapi_v3(self, request: web.Request) -> StaticDocument:
         return self._components.openapi.v3(request.query.get("hash", ""), self._clock.now())
+
+
+def _peer(request: web.Request) -> str | None:
+    """The address of whoever asks; None for the front proxy, which asks for many."""
+    connection = request.protocol
+    return None if isinstance(connection, Connection) and connection.verified else request.remote or ""
 
 
 def _only_reads(request: web.Request) -> None:

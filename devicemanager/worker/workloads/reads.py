@@ -11,7 +11,7 @@ from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
 from devicemanager.serving.budget import BODY_BYTES
 from devicemanager.transport.body_memory import BodyMemory
-from devicemanager.transport.failures import attempt
+from devicemanager.transport.failures import attempt, unreadable
 from devicemanager.wire import pods
 from devicemanager.wire.pods import Pod
 from devicemanager.wire.workload_objects import WorkloadObject
@@ -182,4 +182,4 @@ def _parsed(body: bytes, parse: Callable[[bytes], T]) -> T:
     try:
         return parse(body)
     except DocumentError as error:
-        raise FetchError(SourceState.INVALID, str(error)) from error
+        raise unreadable(error) from error

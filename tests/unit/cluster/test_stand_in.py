@@ -1,28 +1,13 @@
 """The log of requests and the faults of the cluster that tests use."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-import pytest_asyncio
 
-from devicemanager.demo.cluster.objects import Grant, InstanceSpec
-from tests.cluster.client import Client, connected
+from tests.cluster.client import Client
 from tests.cluster.faults import Fault, Trouble
-from tests.cluster.stand_in import StandInCluster
-
-WEB = InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")], labels={"app": "web"})
-SUMMARY = "/api/v1/nodes/node-a/proxy/stats/summary"
-WEB_METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods/web"
-
-
-@pytest_asyncio.fixture
-async def client(stand_in_cluster: StandInCluster) -> AsyncIterator[Client]:
-    """A client of a cluster with one node."""
-    stand_in_cluster.add_node("node-a")
-    async with connected(stand_in_cluster) as client:
-        yield client
+from tests.cluster.one_node import SUMMARY, WEB, WEB_METRICS
 
 
 @pytest.mark.asyncio

@@ -158,7 +158,7 @@ async def test_a_device_on_which_the_probe_crashes_stays_with_what_was_seen() ->
     await harness.run(2.5)
     (device,) = harness.quarantine.skipped
     assert (device.failures, device.reason) == (2, Reason.TRANSIENT_DRIVER_ERROR)
-    assert device.fault == "the collector crashed while reading this card: ended by SIGSEGV: Xid 79"
+    assert device.fault == "the collector crashed while reading this card: ended by SIGSEGV"
 
 
 @pytest.mark.parametrize(

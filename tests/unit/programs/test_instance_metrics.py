@@ -18,6 +18,7 @@ from devicemanager.demo.cluster.stand_in import ADMIN_TOKEN
 from devicemanager.errors import SettingsError
 from devicemanager.programs.instance_metrics import run
 from devicemanager.settings.instance_metrics import InstanceMetricsSettings
+from devicemanager.settings.loading import load
 from devicemanager.settings.output import Output
 from devicemanager.tls.certificates import Authority
 from tests.cluster.stand_in import StandInCluster
@@ -317,12 +318,20 @@ async def test_the_namespace_is_the_contexts_unless_a_flag_names_one(
     assert f"Instance {expected} not found" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["Web", "../nodes", ""])
+@pytest.mark.parametrize("arguments", [["Web"], ["../nodes"], ["a/b"], ["web", "-n", "Team A"], ["web", "-n=a/b"]])
+def test_an_invalid_name_is_wrong_usage(arguments: list[str]) -> None:
+    with pytest.raises(SettingsError, match="must be a name in Kubernetes"):
+        load(InstanceMetricsSettings, arguments, {})
+
+
 @pytest.mark.asyncio
-async def test_an_invalid_name_is_not_sent(
-    stand_in_cluster: StandInCluster, settings: InstanceMetricsSettings, name: str
+async def test_a_context_with_an_invalid_namespace_is_named_and_nothing_sent(
+    stand_in_cluster: StandInCluster, settings: InstanceMetricsSettings, tmp_path: Path
 ) -> None:
-    assert await run(settings.model_copy(update={"name": name})) == 1
+    kubeconfig = stand_in_cluster.write_kubeconfig(tmp_path / "kubeconfig", ADMIN_TOKEN, namespace="Team/A")
+
+    with pytest.raises(SettingsError, match="the context's namespace 'Team/A'"):
+        await run(settings.model_copy(update={"namespace": None, "kubeconfig": str(kubeconfig)}))
     assert stand_in_cluster.requests.entries == []
 
 

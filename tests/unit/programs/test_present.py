@@ -1,5 +1,6 @@
 """What people see: every figure with its unit, every absence with its reason."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -140,12 +141,13 @@ def test_health(unhealthy: bool | Reason, why: str | None, expected: str) -> Non
     assert present.health_text(unhealthy, why) == expected
 
 
-def test_documents_keep_the_order_of_their_keys() -> None:
-    value = {"b": [1, None], "a": "ü"}
+def test_documents_keep_the_order_of_their_keys_and_every_character_in_ascii() -> None:
+    value = {"b": [1, None], "a": "ü\u00a0\u202e\x9b"}
 
-    assert present.document(value, Output.JSON) == '{\n  "b": [\n    1,\n    null\n  ],\n  "a": "ü"\n}'
-    assert present.document(value, Output.YAML) == "b:\n- 1\n- null\na: ü"
-    assert yaml.safe_load(present.document(value, Output.YAML)) == value
+    as_json, as_yaml = (present.document(value, output) for output in (Output.JSON, Output.YAML))
+    assert as_json == '{\n  "b": [\n    1,\n    null\n  ],\n  "a": "\\u00fc\\u00a0\\u202e\\u009b"\n}'
+    assert as_yaml == 'b:\n- 1\n- null\na: "\\xFC\\_\\u202E\\x9B"'
+    assert json.loads(as_json) == yaml.safe_load(as_yaml) == value
 
 
 def test_no_document_holds_what_is_not_json() -> None:

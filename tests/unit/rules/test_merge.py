@@ -200,11 +200,27 @@ def test_without_a_snapshot_a_partition_and_a_share_are_listed_as_they_were_give
     assert {entry.memory_granted_mib for entry in sample.accelerators} == {Reason.TIMEOUT}
 
 
+def test_a_card_that_is_known_to_be_another_pods_is_not_shown_and_its_device_manager_not_asked() -> None:
+    sample = merge(
+        now=NOW,
+        pod_uid="uid-1",
+        allocation=Allocation((NVIDIA,)),
+        kubelet=KUBELET,
+        device_managers={"nvidia": SnapshotReading(snapshot(), 1.0)},
+        holders={("nvidia", "GPU-1"): {"uid-2"}},
+    )
+    assert sample.accelerators == ()
+    assert [(report.name, report.state) for report in sample.sources] == [
+        ("kubelet", SourceState.OK),
+        ("allocation", SourceState.INVALID),
+    ]
+
+
 def test_a_stale_snapshot_keeps_the_collectors_own_state() -> None:
     peer = snapshot(state=CollectorState.UNRESPONSIVE, detail="no answer for 60 s")
     report = read(NVIDIA, nvidia=SnapshotReading(peer, 95.0)).sources[1]
     assert (report.state, report.age_s) == (CollectorState.UNRESPONSIVE, 95)
-    assert report.message == "no answer for 60 s; the last sample is older than 3 x 15 s"
+    assert report.message == "the library or the driver does not answer; the last sample is older than 3 x 15 s"
 
 
 def test_a_fresh_snapshot_of_a_failing_collector_is_used_and_says_so() -> None:

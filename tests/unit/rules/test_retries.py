@@ -2,7 +2,16 @@
 
 import pytest
 
-from devicemanager.rules.retries import ATTEMPTS, FULL_BUDGET, STATUSES, budget_after, may_retry, pause_s
+from devicemanager.model.usage import SourceState
+from devicemanager.rules.retries import (
+    ATTEMPTS,
+    FULL_BUDGET,
+    STATUSES,
+    budget_after,
+    may_retry,
+    pause_after_s,
+    pause_s,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +58,23 @@ def test_answers_earn_retries_back() -> None:
     assert may_retry(after(spent, 6, failed=False))
     assert after(spent, 9, failed=False) < FULL_BUDGET
     assert after(spent, 30, failed=False) == FULL_BUDGET
+
+
+@pytest.mark.parametrize(("failures", "expected"), [(1, 1.0), (2, 2.0), (5, 16.0), (9, 200.0), (1000, 200.0)])
+def test_a_peer_whose_documents_cannot_be_used_is_left_alone_for_twice_as_long_each_time(
+    failures: int, expected: float
+) -> None:
+    assert pause_after_s(SourceState.INVALID, failures, 0.5) == expected
+    assert pause_after_s(SourceState.INVALID, failures, 0.0) == 0.5 * expected
+    assert pause_after_s(SourceState.INVALID, failures, 1.0) == 1.5 * expected
+
+
+def test_a_peer_that_is_too_slow_is_left_alone_for_half_a_minute_at_most() -> None:
+    assert pause_after_s(SourceState.TIMEOUT, 1, 0.5) == 1.0
+    assert pause_after_s(SourceState.TIMEOUT, 1000, 1.0) == 30.0
+
+
+@pytest.mark.parametrize("state", sorted(set(SourceState) - {SourceState.INVALID, SourceState.TIMEOUT}))
+def test_any_other_failure_leaves_no_peer_alone(state: SourceState) -> None:
+    """One that is gone costs nothing, and one that refuses us says so at once."""
+    assert pause_after_s(state, 5, 0.5) == 0.0

@@ -1,5 +1,6 @@
 """Memory that was freed goes back, where the C library can be asked to give it."""
 
+import asyncio
 import ctypes
 import gc
 from pathlib import Path
@@ -44,4 +45,26 @@ def test_cycles_are_looked_for_rarely_and_not_in_what_was_imported(monkeypatch: 
 
     memory.collect_garbage_rarely()
 
-    assert calls == ["freeze", (10_000, *gc.get_threshold()[1:])]
+    young, middle, _ = gc.get_threshold()
+    assert calls == ["freeze", (max(10_000, young), middle, 1 << 30)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_all_objects_are_looked_through_when_nothing_is_under_way_and_at_the_latest_after_five_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, idle, looked_at_s = asyncio.get_running_loop(), True, []
+    monkeypatch.setattr(gc, "collect", lambda: looked_at_s.append(loop.time()))
+    task = asyncio.create_task(memory.collect_when_idle(lambda: idle))
+    await asyncio.sleep(25)
+    assert looked_at_s == [10, 20]
+
+    idle = False
+    await asyncio.sleep(300)
+    assert looked_at_s == [10, 20, 320]
+
+    idle = True
+    await asyncio.sleep(10)
+    assert looked_at_s == [10, 20, 320, 330]
+    task.cancel()

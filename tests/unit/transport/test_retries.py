@@ -190,3 +190,21 @@ async def test_waits_differ_from_caller_to_caller() -> None:
         pauses.add(round(peer.asked_s[1] - began_s, 6))
     assert len(pauses) > 10
     assert all(0.05 <= pause <= 0.15 for pause in pauses)
+
+
+async def test_a_dead_host_is_not_asked_four_times_for_each_that_is_behind_it() -> None:
+    retried = steady()
+    dead = Peer(*[aiohttp.ServerDisconnectedError() for _ in range(1000)])
+    for node in range(20):
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await retried.answer(request(f"node-{node}"), dead, asyncio.get_running_loop().time() + 10.0)
+
+    assert len(dead.asked_s) < 20 + 5
+
+
+async def test_backends_that_fail_say_nothing_of_a_host_that_answers() -> None:
+    retried = steady()
+    for node in range(20):
+        busy = Peer(answer(503), answer(503))
+        found = await retried.answer(request(f"node-{node}"), busy, asyncio.get_running_loop().time() + 10.0)
+        assert found.status == 200

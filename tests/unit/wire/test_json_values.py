@@ -3,8 +3,8 @@
 import pytest
 
 from devicemanager.errors import DocumentError
+from devicemanager.model.pod_stats import UNREADABLE
 from devicemanager.wire import json_values
-from devicemanager.wire.json_values import UNREADABLE
 
 
 @pytest.mark.parametrize(

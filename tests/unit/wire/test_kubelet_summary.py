@@ -317,3 +317,20 @@ def test_a_summary_without_pods_is_empty(body: bytes) -> None:
 def test_what_is_no_summary_is_refused(body: bytes) -> None:
     with pytest.raises(DocumentError, match="kubelet summary"):
         decode(body)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '{"podRef":{"name":"web-0","namespace":"team-a","uid":"u"},"cpu":null}',
+        '{ "podRef" : {"uid":"u","namespace":"team-a","name":"web-0"}}',
+        '{"cpu":null,"podRef":{"name":"web-0","namespace":"team-a","uid":"u"}}',
+        '{"podRef":{"name":"web\\u002d0","namespace":"team-a","uid":"u"}}',
+        '{"podRef":{"name":"web-0","namespace":"team-a","uid":"u","more":"}"}}',
+        '{"podRef":{"name":"web-0","namespace":"team-a","uid":"u","more":{"a":1}}}',
+    ],
+)
+def test_a_pod_is_found_however_its_identity_is_written(entry: str) -> None:
+    found = decode(f'{{"pods":[{entry}]}}'.encode())
+
+    assert [(pod.namespace, pod.name, pod.uid) for pod in found.pods] == [("team-a", "web-0", "u")]

@@ -129,8 +129,9 @@ class ScriptedDeviceManagers(DeviceManagers):
             await asyncio.sleep(script.takes_s)
         if isinstance(script.document, FetchError):
             raise script.document
-        found = snapshot.parse(json.dumps(script.document).encode())
-        return SnapshotRead(found, Received(200, b"", self._by_clock.monotonic(), age_s=1))
+        body = json.dumps(script.document).encode()
+        received = Received(200, body, self._by_clock.monotonic(), age_s=1)
+        return SnapshotRead(snapshot.parse(body), received.without_body())
 
 
 @dataclass

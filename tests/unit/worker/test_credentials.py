@@ -447,3 +447,10 @@ def test_a_plugin_has_the_time_that_its_caller_has(tmp_path: Path) -> None:
 
     with pytest.raises(SettingsError, match=r"did not answer within 0\.2 s"):
         Kubeconfig(write(tmp_path, user), left_s=lambda: 0.2).load()
+
+
+def test_a_kubeconfig_that_is_a_directory_is_said_to_be_one_in_plain_words(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as raised:
+        Kubeconfig(str(tmp_path)).load()
+
+    assert raised.value.problems == (f"kubeconfig {tmp_path}: {tmp_path}: Is a directory",)

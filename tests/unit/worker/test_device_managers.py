@@ -110,10 +110,10 @@ async def test_an_answer_for_another_node_is_refused(
 ) -> None:
     device_manager.document["nodeName"] = "node-b"
 
-    with pytest.raises(FetchError, match="another node, 'node-b'") as caught:
+    with pytest.raises(FetchError, match="another node: 'node-b'") as caught:
         await managers.read(PLACE)
 
-    assert caught.value.state is SourceState.INVALID
+    assert (caught.value.state, caught.value.message) == (SourceState.INVALID, "it answers for another node")
 
 
 def body(content: bytes, **headers: str) -> Handler:

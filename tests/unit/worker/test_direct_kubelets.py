@@ -68,7 +68,7 @@ async def state_of_failure(source: DirectKubelets) -> tuple[SourceState, str]:
     with pytest.raises(FetchError) as caught:
         await source.read(NODE)
     assert isinstance(caught.value.state, SourceState)
-    return caught.value.state, caught.value.message
+    return caught.value.state, str(caught.value)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -154,7 +154,7 @@ async def test_a_kubelet_that_stays_another_nodes_is_not_believed(
         furnished.store.edit("nodes", "", NODE, point_at_the_other)
         state, message = await state_of_failure(kubelets)
 
-    assert (state, message) == (SourceState.INVALID, "it answers for another node, 'node-b'")
+    assert (state, message) == (SourceState.INVALID, "it answers for another node: 'node-b'")
     assert len(furnished.requests.matching("nodes")) == 1
     assert len(furnished.requests.matching("nodes/stats")) == 1
 
@@ -514,7 +514,7 @@ def test_a_node_without_an_address_of_these_types() -> None:
 
 @pytest.mark.parametrize("address", ["a b", "evil.example/x?", "user@host", "fe80::1%eth0", "host:80", "-"])
 def test_an_invalid_address_is_not_dialled(address: str) -> None:
-    with pytest.raises(FetchError, match="the node has the address") as caught:
+    with pytest.raises(FetchError, match="the node has no address that can be used") as caught:
         summary_urls(Node((NodeAddress("InternalIP", address),), None), INTERNAL)
     assert caught.value.state is SourceState.INVALID
 

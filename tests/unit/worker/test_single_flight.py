@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 
 import pytest
 import pytest_asyncio
@@ -9,7 +10,7 @@ from structlog.testing import capture_logs
 
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.worker.single_flight import OverloadedError, SharedReads
+from devicemanager.worker.single_flight import NOT_ASKED, Keeping, OverloadedError, SharedReads
 from tests.timing import LoopClock
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime(start=100.0)]
@@ -311,3 +312,117 @@ async def test_an_error_of_the_block_comes_out_as_itself(peers: Peers) -> None:
     with pytest.raises(KeyError):
         async with SharedReads(peers.fetch, LoopClock(), max_age_s=15):
             raise KeyError
+
+
+PAUSES_S = {SourceState.INVALID: 10.0}
+
+
+def keeping(most_bytes: float = 1000) -> Keeping[str, int]:
+    """An answer takes 100 bytes for each time that somebody was asked; each failure is kept for 10 s more."""
+    return Keeping(
+        most_bytes=most_bytes,
+        size=lambda number: 100 * number,
+        longer_s=lambda number: 60.0 if number == 3 else 0.0,
+        pause_s=lambda _key, error, failures: failures * PAUSES_S.get(error.state, 0.0),
+    )
+
+
+@pytest_asyncio.fixture
+async def careful(peers: Peers) -> AsyncIterator[SharedReads[str, int]]:
+    """The same as ``fresh``, but for what :func:`keeping` says."""
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=0, keeping=keeping()) as reads:
+        yield reads
+
+
+async def failed(reads: SharedReads[str, int]) -> str:
+    """The message with which a read fails, at once."""
+    with pytest.raises(FetchError) as caught:
+        await reads.read("a", deadline_s=5)
+    return caught.value.message
+
+
+async def test_a_peer_that_misbehaves_is_left_alone_and_its_readers_hear_why_at_once(
+    careful: SharedReads[str, int], peers: Peers
+) -> None:
+    peers.failure = FetchError(SourceState.INVALID, "no JSON")
+    loop = asyncio.get_running_loop()
+    assert await failed(careful) == "no JSON"
+    began_s = loop.time()
+    for _ in range(9):
+        assert await failed(careful) == f"no JSON{NOT_ASKED}"
+        await asyncio.sleep(1)
+    assert loop.time() - began_s == 9
+    assert len(peers.asked) == 1
+
+
+async def test_each_failure_in_a_row_is_followed_by_a_longer_pause(
+    careful: SharedReads[str, int], peers: Peers
+) -> None:
+    peers.failure = FetchError(SourceState.INVALID, "no JSON")
+    loop = asyncio.get_running_loop()
+    asked_at_s = []
+    for _ in range(100):
+        before = len(peers.asked)
+        await failed(careful)
+        if len(peers.asked) > before:
+            asked_at_s.append(loop.time())
+        await asyncio.sleep(1)
+
+    assert [later - earlier for earlier, later in pairwise(asked_at_s)] == [11, 21, 31]
+
+
+async def test_a_good_answer_ends_the_pauses_and_other_failures_begin_none(
+    careful: SharedReads[str, int], peers: Peers
+) -> None:
+    bad, gone = FetchError(SourceState.INVALID, "bad"), FetchError(SourceState.UNREACHABLE, "gone")
+    for failure in (bad, None, gone, None):
+        peers.failure = failure
+        if failure is None:
+            await careful.read("a", deadline_s=5)
+        else:
+            await failed(careful)
+            await asyncio.sleep(10 if failure is bad else 0)
+    assert len(peers.asked) == 4
+
+    peers.failure = bad
+    await failed(careful)
+    await asyncio.sleep(10)
+    await failed(careful)
+    assert len(peers.asked) == 6
+
+
+async def test_one_peer_that_is_left_alone_costs_no_other_anything(
+    careful: SharedReads[str, int], peers: Peers
+) -> None:
+    peers.failure = FetchError(SourceState.INVALID, "bad")
+    await failed(careful)
+    peers.failure = None
+
+    assert await careful.read("b", deadline_s=5) == 2
+
+
+async def test_kept_answers_take_no_more_than_they_may_and_those_used_longest_ago_go_first(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=60, keeping=keeping(most_bytes=500)) as reads:
+        for key in ("a", "b", "a"):
+            await reads.read(key, deadline_s=5)
+        await reads.read("c", deadline_s=5)
+        assert len(reads) == 2
+        for key in ("a", "b", "a", "b"):
+            await reads.read(key, deadline_s=5)
+        assert peers.asked == ["a", "b", "c", "b"]
+        assert len(reads) == 2
+
+
+async def test_an_answer_too_large_to_be_kept_is_given_all_the_same(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=60, keeping=keeping(most_bytes=50)) as reads:
+        assert await reads.read("a", deadline_s=5) == 1
+        assert len(reads) == 0
+
+
+async def test_an_answer_that_costs_much_is_kept_longer(careful: SharedReads[str, int], peers: Peers) -> None:
+    for _ in range(3):
+        await careful.read("a", deadline_s=5)
+    await asyncio.sleep(58)
+    assert await careful.read("a", deadline_s=5) == 3
+    await asyncio.sleep(2)
+    assert await careful.read("a", deadline_s=5) == 4

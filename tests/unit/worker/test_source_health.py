@@ -78,3 +78,36 @@ def test_lines_about_ever_more_manufacturers_are_limited_and_hide_no_kubelet() -
         "left_out": 744,
     }
     assert health.failures["device-manager", "timeout"] == 1000
+
+
+def test_a_peer_that_is_set_aside_is_logged_with_the_reason_and_counted_until_it_is_asked_again() -> None:
+    clock = FakeClock()
+    health = SourceHealth(clock)
+    with capture_logs() as logs:
+        health.set_aside("kubelet", "a", LATE, failures=2, pause_s=2.04)
+        health.set_aside("device-manager/nvidia", "a", LATE, failures=1, pause_s=1)
+
+    assert logs[0] == {
+        "event": "source_set_aside",
+        "log_level": "warning",
+        "source": "kubelet",
+        "node": "a",
+        "state": "timeout",
+        "error": "late",
+        "failures": 2,
+        "pause_s": 2.0,
+    }
+    assert health.now_set_aside() == {"kubelet": 1, "device-manager": 1}
+    clock.advance(1.5)
+    assert health.now_set_aside() == {"kubelet": 1, "device-manager": 0}
+    health.note("kubelet", "a", None)
+    assert health.now_set_aside() == {"kubelet": 0, "device-manager": 0}
+
+
+def test_what_is_remembered_of_peers_set_aside_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_health, "REMEMBERED_FAULTS", 2)
+    health = SourceHealth(FakeClock())
+    for node in ("a", "b", "c"):
+        health.set_aside("kubelet", node, LATE, failures=1, pause_s=60)
+
+    assert health.now_set_aside() == {"kubelet": 2}

@@ -13,6 +13,7 @@ from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import SourceState
+from devicemanager.worker.outcomes import Answer
 from devicemanager.worker.sources import Ages
 from tests.timing import START
 from tests.unit.worker.conftest import card, snapshot_document
@@ -125,3 +126,52 @@ async def test_a_fallback_that_refuses_is_logged_once_as_every_other_source(here
     ]
     assert here.sources.health.failures["metrics.k8s.io", "forbidden"] == 3
     assert here.sources.health.up == {"kubelet": False, "metrics.k8s.io": True, "device-manager": True}
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+@pytest.mark.parametrize("state", [SourceState.INVALID, SourceState.TIMEOUT])
+async def test_a_kubelet_that_misbehaves_is_named_at_once_and_asked_less_and_less_often(
+    here: World, state: SourceState
+) -> None:
+    well = here.cluster.scripts[KUBELET].document
+    here.cluster.on(KUBELET, FetchError(state, "what it did"))
+    loop = asyncio.get_running_loop()
+    with capture_logs() as logs:
+        for _ in range(60):
+            before_s = loop.time()
+            outcome = await here.reader.read("team-a", "web")
+            assert isinstance(outcome, Answer)
+            assert outcome.usage.sample is not None
+            kubelet = next(report for report in outcome.usage.sample.sources if report.name == "kubelet")
+            assert kubelet.state is state
+            assert "what it did" in (kubelet.message or "")
+            assert loop.time() - before_s < 1
+            await asyncio.sleep(1)
+    asked = here.cluster.scripts[KUBELET].asked
+
+    assert 4 <= len(asked) <= 8
+    assert sorted(asked[1:]) == asked[1:]
+    lines = [line for line in logs if line["event"] == "source_set_aside"]
+    aside = [(line["source"], line["node"], line["state"], line["failures"]) for line in lines]
+    assert aside == [("kubelet", "node-a", state, number) for number in range(1, len(asked) + 1)]
+    assert here.sources.health.now_set_aside() == {"kubelet": 1}
+
+    here.cluster.on(KUBELET, well)
+    await asyncio.sleep(60)
+    await here.reader.read("team-a", "web")
+    assert here.sources.health.now_set_aside() == {"kubelet": 0}
+    await here.reader.read("team-a", "web")
+    assert len(here.cluster.scripts[KUBELET].asked) == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_a_long_snapshot_is_kept_for_longer_than_a_short_one(here: World) -> None:
+    """What a device manager costs us is bounded, however much it sends."""
+    document = snapshot_document(card("GPU-1"), timestamp=START.isoformat())
+    for padding, asked in ((0, 3), (600 * 1024, 1)):
+        here.device_managers.on(PLACE, {**document, "padding": "x" * padding})
+        for _ in range(3):
+            await here.reader.read("team-a", "web")
+        assert len(here.device_managers.scripts[PLACE].asked) == asked

@@ -1,30 +1,16 @@
 """The stand-in cluster as its users meet it: over TLS, with tokens, selectors and watches."""
 
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
-import pytest_asyncio
 
 from devicemanager.demo.cluster.access import Rule
-from devicemanager.demo.cluster.objects import Grant, InstanceSpec
+from devicemanager.demo.cluster.objects import InstanceSpec
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN
-from tests.cluster.client import Client, connected
-from tests.cluster.stand_in import StandInCluster
+from tests.cluster.client import Client
+from tests.cluster.one_node import SUMMARY, WEB, WEB_METRICS
 from tests.timing import FakeClock
-
-WEB = InstanceSpec("team-a", "web", "node-a", [Grant("nvidia", "GPU-1")], labels={"app": "web"})
-SUMMARY = "/api/v1/nodes/node-a/proxy/stats/summary"
-WEB_METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods/web"
-
-
-@pytest_asyncio.fixture
-async def client(stand_in_cluster: StandInCluster) -> AsyncIterator[Client]:
-    """A client of a cluster with one node."""
-    stand_in_cluster.add_node("node-a")
-    async with connected(stand_in_cluster) as client:
-        yield client
 
 
 @pytest.mark.asyncio

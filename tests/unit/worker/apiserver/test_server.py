@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.http_writer import StreamWriter
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -895,6 +896,22 @@ async def test_too_many_callers_under_review_are_told_to_retry(tmp_path: Path) -
         assert checked.result().status == 401
 
 
+async def test_strangers_without_a_credential_take_no_review_from_readers_behind_the_front_proxy(
+    tmp_path: Path,
+) -> None:
+    async with running_server(tmp_path, reviews=1) as server:
+        server.api.hold = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            stranger = tasks.create_task(server.request(subresource(server, "other")))
+            await until(lambda: len(server.api.posts) == 1)
+            assert (await server.request(subresource(server, "another"))).status == 429
+            reader = tasks.create_task(server.proxied(subresource(server)))
+            await until(lambda: len(server.api.posts) == 2)
+            server.api.hold.set()
+        assert reader.result().status == 404
+        assert stranger.result().status != 429
+
+
 async def test_beyond_the_cap_readers_come_back_and_discovery_goes_on(tmp_path: Path) -> None:
     async with running_server(tmp_path, max_in_flight=2) as server:
         server.reader.add(usage("a"), usage("b"), usage("c"))
@@ -924,3 +941,23 @@ async def test_readers_of_one_instance_share_one_read(server: Server) -> None:
     assert {task.result().body for task in readers} == {readers[0].result().body}
     assert json.loads(readers[0].result().body)["metadata"]["name"] == "web"
     assert server.reader.reads == [("team-a", "web")]
+
+
+async def test_a_long_list_is_sent_whole_and_in_pieces(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To encrypt 20 MiB at once would hold up everything else."""
+    server.reader.add(*(usage(f"web-{number}") for number in range(1500)))
+    pieces: list[int] = []
+    write = StreamWriter.write
+
+    async def counted(self: StreamWriter, chunk: bytes, *args: Any, **kwargs: Any) -> None:
+        pieces.append(len(chunk))
+        await write(self, chunk, *args, **kwargs)
+
+    monkeypatch.setattr(StreamWriter, "write", counted)
+    answer = await server.proxied(metrics(server))
+
+    assert (answer.status, answer["Content-Type"]) == (200, "application/json")
+    assert int(answer["Content-Length"]) == sum(pieces)
+    assert len(answer.json["items"]) == 1500
+    assert max(pieces) <= 256 * 1024
+    assert len(pieces) > 1
