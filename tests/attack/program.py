@@ -86,6 +86,10 @@ class Program:
         """What it and its children take now."""
         return self.cap.now_bytes(self.pid)
 
+    def resident_bytes(self) -> int:
+        """What it has in memory now, without its children, and without the kernel's buffers."""
+        return psutil.Process(self.pid).memory_info().rss
+
     def descriptors(self) -> int:
         """How many it has open, without kept connections to its own peers: those are few, and come and go."""
         process = psutil.Process(self.pid)
