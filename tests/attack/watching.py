@@ -19,8 +19,6 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).parents[2]
-
 PROBES: Final = ("/livez", "/readyz")
 PROBE_SOURCE: Final = "127.0.9.1"
 READER_SOURCE: Final = "127.0.9.2"

@@ -1,6 +1,8 @@
 """Every parser of what peers and callers send, and what it may raise."""
 
 import asyncio
+import atexit
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -57,6 +59,7 @@ from devicemanager.worker.apiserver.request_header import (
 from devicemanager.worker.apiserver.status import StatusError
 
 _FOLDER: Final = Path(tempfile.mkdtemp(prefix="fuzz-"))
+atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
 
 TRUST: Final = FrontProxyTrust(
     "", (), ("X-Remote-User",), ("X-Remote-Uid",), ("X-Remote-Group",), ("x-remote-extra-",)
