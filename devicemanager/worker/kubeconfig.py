@@ -3,7 +3,6 @@
 Only files are read here. What a message says never holds more of them than names and places.
 """
 
-import binascii
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,7 +114,7 @@ def bytes_of(entry: Entry, key: str) -> bytes | None:
     if data:
         try:
             return b64decode(data, validate=False)
-        except binascii.Error as error:
+        except ValueError as error:
             raise DocumentError(f"{key}-data is no base64") from error
     return Path(path).read_bytes() if path else None
 

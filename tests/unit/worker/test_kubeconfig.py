@@ -150,8 +150,9 @@ def test_data_counts_before_a_file(tmp_path: Path) -> None:
     assert bytes_of(entry, "client-key") == b"inline"
     assert bytes_of({**entry, "client-key-data": ""}, "client-key") == b"from the file"
     assert bytes_of({}, "client-key") is None
-    with pytest.raises(DocumentError, match="client-key-data is no base64"):
-        bytes_of({"client-key-data": "a"}, "client-key")
+    for wrong in ("a", "YWJ\N{SNOWMAN}"):
+        with pytest.raises(DocumentError, match="client-key-data is no base64"):
+            bytes_of({"client-key-data": wrong}, "client-key")
     with pytest.raises(FileNotFoundError):
         bytes_of({"client-key": str(tmp_path / "gone")}, "client-key")
 
