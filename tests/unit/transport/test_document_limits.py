@@ -69,9 +69,7 @@ SNAPSHOTS = {
     "with a partition each": cards(
         *({"id": f"{each:x}", "partitions": [{"id": f"{each:x}"}]} for each in range(1024))
     ),
-    "notes": cards(
-        *({"id": f"{each:x}", "notes": {f"n{n}": f"v{n}" for n in range(64)}} for each in range(800))
-    ),
+    "notes": cards(*({"id": f"{each:x}", "notes": {f"n{n}": f"v{n}" for n in range(64)}} for each in range(800))),
     "16 of H100": cards(
         *(
             {"id": f"GPU-{each:032x}", "index": each, "name": "NVIDIA H100 80GB HBM3", "memory": 81559}
