@@ -81,7 +81,7 @@ class Worker(Server):
 
 
 async def run(settings: WorkerSettings) -> int:
-    """Serve until SIGTERM or SIGINT; a second one cuts the shutdown delay short. Returns the exit code.
+    """Serve until a signal that ends programs; a second one cuts the shutdown delay short. Returns the exit code.
 
     Raises:
         SettingsError: What the person running us must change.
