@@ -12,10 +12,11 @@ from devicemanager.demo.cluster.stand_in import WORKER_USER
 from devicemanager.errors import FetchError
 from devicemanager.model.allocation import Mode
 from devicemanager.model.usage import Resources
-from devicemanager.serving.budget import WORKER, split
+from devicemanager.serving.budget import SMALLEST
 from devicemanager.serving.limits import KIB, MIB
 from devicemanager.transport import body_memory
 from devicemanager.transport.body_memory import BodyMemory
+from devicemanager.transport.document_limits import WORKER_DOCUMENTS
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.workloads.instance.workload import INSTANCE, PART_OF_LABEL
@@ -60,9 +61,7 @@ async def test_peers_that_hold_all_the_memory_they_may_keep_no_instance_from_bei
     cluster: ClusterClient, stand_in_cluster: StandInCluster
 ) -> None:
     stand_in_cluster.add_instance(InstanceSpec("team-a", "web", "node-a"))
-    smallest = split(WORKER, 226 * MIB).documents
-    assert smallest is not None
-    bodies = BodyMemory(smallest.arriving_bytes)
+    bodies = BodyMemory(int(WORKER_DOCUMENTS.arriving_bytes * SMALLEST))
 
     async def hold_all_there_is() -> None:
         with bodies.peers.holding():
