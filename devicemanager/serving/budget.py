@@ -11,8 +11,8 @@ from typing import Final
 
 from devicemanager.errors import DeviceManagerError
 from devicemanager.rules.quantity import format_bytes
-from devicemanager.transport.document_limits import ONE_DOCUMENT_BYTES, WORKER_DOCUMENTS, DocumentLimits
 from devicemanager.serving.limits import KIB, MIB, READ_BUFFER_BYTES, Limits, VerifiedLimits
+from devicemanager.transport.document_limits import ONE_DOCUMENT_BYTES, WORKER_DOCUMENTS, DocumentLimits
 
 CONNECTION_BYTES: Final = 58 * KIB
 """One TLS connection on which little is sent: measured on uvloop, OpenSSL 3."""
@@ -112,7 +112,7 @@ WORKER: Final = Program(
         line_bytes=64 * KIB,
         undelivered_bytes=24 * MIB,
         verified=VerifiedLimits(
-            connections=512,  # a few API servers, each with a connection for every request under way
+            connections=448,  # a few API servers, each with a connection for every request under way
             head_bytes=1 * MIB,  # what Go allows: each group of a user is a header of its own
             headers=8192,
             heads_cost=16 * MIB,

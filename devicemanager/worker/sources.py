@@ -25,8 +25,8 @@ from devicemanager.rules.merge import (
     merge,
     said_of,
 )
-from devicemanager.transport.document_limits import WORKER_DOCUMENTS, DocumentLimits
 from devicemanager.transport.body_memory import BodyMemory
+from devicemanager.transport.document_limits import WORKER_DOCUMENTS, DocumentLimits
 from devicemanager.transport.failures import attempt
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.device_manager_pods import Place

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from devicemanager.node.launcher import most_bytes
 from devicemanager.serving.budget import (
     DEVICE_MANAGER,
     WORKER,
@@ -15,8 +16,6 @@ from devicemanager.serving.budget import (
     listener_bytes,
     split,
 )
-from devicemanager.node.launcher import most_bytes
-from devicemanager.node.process_usage import UsageLimits
 from devicemanager.serving.limits import MIB, Limits, VerifiedLimits
 from devicemanager.settings.node import ServeSettings
 from devicemanager.transport.document_limits import documents_bytes

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.worker.single_flight import NOT_ASKED, Keeping, OverloadedError, SharedReads, TOO_LARGE
+from devicemanager.worker.single_flight import NOT_ASKED, TOO_LARGE, Keeping, OverloadedError, SharedReads
 from tests.timing import LoopClock
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime(start=100.0)]
