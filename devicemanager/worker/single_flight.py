@@ -34,7 +34,7 @@ NOT_ASKED: Final = "; it is not asked again for a while"
 TOO_LARGE: Final = "its last answer is too large to be kept for others"
 
 LARGEST_PART: Final = 8
-"""No answer takes more than this part of what all kept ones may take, so that none empties the cache of the others."""
+"""One part in so many of what all kept answers take is the most that one takes, so that none empties the cache."""
 
 _SWEEP_S: Final = 1.0
 """How often what is kept is looked through, at most."""
@@ -68,8 +68,8 @@ class Keeping(Generic[K, V]):
     """What decides on kept outcomes beside their age and number.
 
     Attributes:
-        most_bytes: Of all kept answers; expired ones go first, then those used longest ago. One that takes more than
-            an eighth of it is not kept at all.
+        most_bytes: Of all kept answers; expired ones go first, then those used longest ago. One that takes more
+            than an eighth of it is not kept at all.
         size: What an answer takes, in bytes.
         longer_s: For how long an answer is kept at least, in seconds from when it was asked for. Where it is too
             large for that, its peer is left alone for as long.
