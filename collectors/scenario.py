@@ -102,7 +102,7 @@ def _cards(top: Table, manufacturer: str) -> tuple[SimulatedCard, ...]:
         if counted and index >= count:
             own.problem("index", f"is {index}, but there are {count} cards")
         elif index in places and len(top.problems) == before:
-            own.problem("index", f"is {index}, as that of cards[{places[index]}] is")
+            own.problem("index", f"is {index}, which cards[{places[index]}] has already")
         places[index] = position
         tables[index] = own  # a card too many as well, so that what else is wrong with it is found
     common = top.child("card")

@@ -21,7 +21,7 @@ from tests.standins.nvml import NvmlStandin
 
 HERE = Path(__file__).parent
 
-UNTRACED = {"chart", "e2e", "property"}
+UNTRACED = {"chart", "e2e", "fuzz", "property"}
 """Folders in which coverage stands still. It takes as long again as what it follows, and what these tests reach in
 this process, others reach, too; the programs that e2e starts are other processes."""
 

@@ -31,21 +31,6 @@ def chart_limit_bytes(part: str) -> int:
     return int(text.removesuffix("Mi")) * MIB
 
 
-def peak_bytes(pid: int) -> int:
-    """The most memory that a process has had resident at once."""
-    return _status_kib(pid, "VmHWM") * 1024
-
-
-def resident_bytes(pid: int) -> int:
-    """The memory that a process has resident now."""
-    return _status_kib(pid, "VmRSS") * 1024
-
-
-def _status_kib(pid: int, name: str) -> int:
-    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(f"{name}:")]
-    return int(line.split()[1])
-
-
 class Flood:
     """Connections that are kept until the block ends. Use as a context manager.
 

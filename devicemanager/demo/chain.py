@@ -7,7 +7,7 @@ each in a process of its own, with certificates made at the start.
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -141,8 +141,8 @@ async def running_chain(
 
 
 def _remove_leftovers(kubeconfig: Path | None) -> None:
-    if kubeconfig is not None:
-        _remove(kubeconfig)  # an earlier demo's: scripts wait for ours to appear
+    if kubeconfig is not None and not kubeconfig.is_symlink() and is_ours(kubeconfig):
+        kubeconfig.unlink(missing_ok=True)  # an earlier demo's: scripts wait for ours to appear
     remove_leftovers()
 
 
@@ -153,20 +153,17 @@ def _published(path: Path, cluster: StandInCluster) -> Iterator[None]:
     Raises:
         DemoError: It cannot be written.
     """
+    content = (KUBECONFIG_HEADER + cluster.kubeconfig(namespace=NAMESPACE)).encode()
     try:
-        write_whole(path, (KUBECONFIG_HEADER + cluster.kubeconfig(namespace=NAMESPACE)).encode(), replace=False)
+        write_whole(path, content, replace=False)
     except OSError as error:
         raise DemoError(f"the kubeconfig cannot be written to {path}: {error.strerror}") from error
     try:
         yield
     finally:
-        _remove(path)
-
-
-def _remove(path: Path) -> None:
-    """Remove a kubeconfig that a demo wrote; what somebody else has put there meanwhile stays."""
-    if not path.is_symlink() and is_ours(path):
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if path.read_bytes() == content:  # another demo may have put its own there meanwhile
+                path.unlink()
 
 
 def _session(cluster: StandInCluster) -> aiohttp.ClientSession:

@@ -166,12 +166,16 @@ class Child:
             raw = await self._lines.next(deadline_s)
         except TimeoutError:
             return TimedOut()
-        if raw is None:
-            return await self._last_event()
-        try:
-            return decode(raw)
-        except DocumentError as error:
-            return ProtocolError(str(error))
+        return await self._last_event() if raw is None else _decoded(raw)
+
+    def take(self) -> Line | ProtocolError | None:
+        """The next line if it is there, as most of a sample are: to wait for each would cost as much again."""
+        raw = self._lines.take()
+        return None if raw is None else _decoded(raw)
+
+    def stop_waiting(self) -> None:
+        """Have the line that is waited for not come in time."""
+        self._lines.stop_waiting()
 
     async def _last_event(self) -> Event:
         if self._lines.overlong:
@@ -240,6 +244,13 @@ class _Watch(asyncio.SubprocessProtocol):
         """Close the pipes, also if a child of the process holds their other ends open."""
         self._lines.close()
         self.stderr.close()
+
+
+def _decoded(raw: bytes) -> Line | ProtocolError:
+    try:
+        return decode(raw)
+    except DocumentError as error:
+        return ProtocolError(str(error))
 
 
 def _pipe(theirs: contextlib.ExitStack) -> tuple[int, int]:

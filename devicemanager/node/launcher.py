@@ -11,7 +11,7 @@ from typing import Final
 from devicemanager.node.child import Child, Event, TimedOut
 from devicemanager.node.deadlines import Deadlines
 from devicemanager.node.leftovers import Leftovers
-from devicemanager.node.process_usage import UsageLimits, excess, most_allowed_bytes
+from devicemanager.node.process_usage import UsageLimits, excess, memory_bytes, most_allowed_bytes
 from devicemanager.rules.selection import Selection
 
 STUCK_LIMIT: Final = 8
@@ -32,6 +32,9 @@ _LEFTOVERS_WAIT_S: Final = 0.2
 _LOOK_EVERY_S: Final = 0.25
 """How often the memory of a process is looked at while its next line is waited for."""
 
+_LOOK_AT_REST_EVERY_S: Final = 1.0
+"""The same between samples, when nothing is asked of the library."""
+
 
 def most_bytes(limit_bytes: int) -> int:
     """Memory that all collector processes may hold together, with a ``--collector-memory-limit``."""
@@ -44,9 +47,11 @@ class MemoryExceeded:
 
     Attributes:
         detail: How much, and how much it may.
+        grown: Whether much of that came while the line was waited for, so that what is being read takes it.
     """
 
     detail: str
+    grown: bool
 
 
 class Launcher:
@@ -110,16 +115,36 @@ class Launcher:
             self._alive.add(child)
         return child
 
-    async def next(self, child: Child, deadline_s: float) -> Event | MemoryExceeded:
-        """The next line of a process, or why there is none within ``deadline_s`` seconds."""
-        while deadline_s > _LOOK_EVERY_S:
-            event = await child.next(_LOOK_EVERY_S)
-            if not isinstance(event, TimedOut):
-                return event
-            if (detail := excess(child.pid, self._usage)) is not None:
-                return MemoryExceeded(detail)
-            deadline_s -= _LOOK_EVERY_S
-        return await child.next(deadline_s)
+    async def next(self, child: Child, deadline_s: float, *, resting: bool = False) -> Event | MemoryExceeded:
+        """The next line of a process, or why there is none within ``deadline_s`` seconds.
+
+        Args:
+            child: The process.
+            deadline_s: How long the line may take.
+            resting: Whether the process is between two samples.
+        """
+        before_bytes = None if resting else memory_bytes(child.pid)
+        every_s = _LOOK_AT_REST_EVERY_S if resting else _LOOK_EVERY_S
+        exceeded: MemoryExceeded | None = None
+        timer: asyncio.TimerHandle
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            nonlocal exceeded, timer
+            held = excess(child.pid, self._usage)
+            if held is None:
+                timer = loop.call_later(every_s, look)
+                return
+            came_bytes = 0 if before_bytes is None else (memory_bytes(child.pid) or 0) - before_bytes
+            exceeded = MemoryExceeded(held, grown=came_bytes > self._usage.memory_bytes // 4)
+            child.stop_waiting()
+
+        timer = loop.call_later(every_s, look)
+        try:
+            event = await child.next(deadline_s)
+        finally:
+            timer.cancel()
+        return exceeded if exceeded is not None and isinstance(event, TimedOut) else event
 
     def _end_run(self, run: str | None) -> None:
         if self._leftovers is not None and run is not None:

@@ -37,6 +37,7 @@ class LinePipe(asyncio.Protocol):
         self._lines: deque[bytes] = deque()
         self._rest = b""
         self._news = asyncio.Event()
+        self._timeout: asyncio.Timeout | None = None
         self._backlog = False
         self._descriptor = descriptor
         self._transport: asyncio.ReadTransport | None = None
@@ -59,6 +60,10 @@ class LinePipe(asyncio.Protocol):
         """
         if not self._lines and not self._over:
             await self._line_or_end_within(deadline_s)
+        return self.take()
+
+    def take(self) -> bytes | None:
+        """The next line without its break if it is there."""
         if not self._lines:
             return None
         line = self._lines.popleft()
@@ -76,17 +81,24 @@ class LinePipe(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         due_s = loop.time() + deadline_s
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(deadline_s) as self._timeout:
                 await self._line_or_end()
         except TimeoutError:
             held_up_s = loop.time() - due_s
             async with asyncio.timeout(min(held_up_s, deadline_s)):
                 await self._line_or_end()
+        finally:
+            self._timeout = None
 
     async def _line_or_end(self) -> None:
         while not self._lines and not self._over:
             self._news.clear()
             await self._news.wait()
+
+    def stop_waiting(self) -> None:
+        """Have the line that is waited for not come in time."""
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(0.0)
 
     def close(self) -> None:
         """Read no more."""

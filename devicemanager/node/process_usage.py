@@ -96,9 +96,13 @@ def memory_bytes(pid: int) -> int | None:
 
 
 def descriptors(pid: int) -> int | None:
-    """How many descriptors a process has open; None if it is gone, or may not be asked."""
+    """How many descriptors a process has open; None if it is gone, or may not be asked.
+
+    Linux 6.2 and later say it as the size of a folder; to list that folder costs twenty times as much.
+    """
+    folder = f"/proc/{pid}/fd"
     try:
-        return len(os.listdir(f"/proc/{pid}/fd"))
+        return os.stat(folder).st_size or len(os.listdir(folder))
     except OSError:
         return None
 

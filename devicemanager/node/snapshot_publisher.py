@@ -175,7 +175,7 @@ class SnapshotPublisher:
             return
         why = "the collector has not begun the next one"
         if tick is not None:
-            why = f"{tick.timeouts} devices have not answered in {tick.unanswered_s:.3g} s, and there are more"
+            why = f"the next waited {tick.unanswered_s:.3g} s for devices that do not answer ({tick.timeouts})"
         self._tracker.update(CollectorState.UNRESPONSIVE, f"no sample for {since_s:.3g} s: {why}")
 
     def delay_s(self) -> float:

@@ -36,7 +36,8 @@ async def serve(settings: ServeSettings) -> int:
     Raises:
         SettingsError: What the person running us must change.
     """
-    keep_memory_private()
+    if not keep_memory_private():
+        log.warning("process_memory_readable")
     admitted = budget(DEVICE_MANAGER, settings, most_bytes(settings.collector_memory_limit))
     clock = SystemClock()
     identity = await server_identity(settings, settings.client_ca_file, clock, log)

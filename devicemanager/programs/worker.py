@@ -81,7 +81,7 @@ class Worker(Server):
 
 
 async def run(settings: WorkerSettings) -> int:
-    """Serve until SIGTERM or SIGINT; a second one cuts the shutdown delay short. Returns the exit code.
+    """Serve until a signal that ends programs; a second one cuts the shutdown delay short. Returns the exit code.
 
     Raises:
         SettingsError: What the person running us must change.
@@ -187,7 +187,9 @@ async def _components(
         },
         [ProcessMetrics(logs.lines_dropped), SourceMetrics(side.sources.health), certificates],
     )
-    front_proxy = FrontProxy(side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())))
+    front_proxy = FrontProxy(
+        side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())), lister=side.lister
+    )
     tokens: TokenReviews = await stack.enter_async_context(ReviewCache(clock))
     access: AccessReviews = await stack.enter_async_context(ReviewCache(clock))
     handlers = [

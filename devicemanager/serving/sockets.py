@@ -4,6 +4,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import select
 import socket
 import sys
 import termios
@@ -64,9 +65,17 @@ def _why_not(error: OSError, address: str, port: int) -> str:
 
 
 def unacknowledged(transport: asyncio.Transport) -> int:
-    """Bytes in the kernel that the peer's has not acknowledged; 0 where there is no socket any more."""
+    """Bytes in the kernel that the peer's has not acknowledged; 0 where it never will, or there is no socket."""
     found = transport.get_extra_info("socket")
     try:
-        return int.from_bytes(fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, _INT), sys.byteorder)
+        waiting = int.from_bytes(fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, _INT), sys.byteorder)
+        return 0 if waiting and _reset(found.fileno()) else waiting
     except (AttributeError, OSError, ValueError):
         return 0
+
+
+def _reset(descriptor: int) -> bool:
+    """Whether the connection is over. The kernel then still counts what was never acknowledged."""
+    look = select.poll()
+    look.register(descriptor, 0)
+    return any(happened & (select.POLLHUP | select.POLLERR) for _, happened in look.poll(0))

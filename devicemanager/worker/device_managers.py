@@ -6,7 +6,7 @@ verified under a name given separately, because certificates name the device man
 
 import math
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn, Self
 
@@ -36,6 +36,7 @@ from devicemanager.worker.device_manager_pods import (
     describe,
     newest_first,
 )
+from devicemanager.worker.pages import Lister
 from devicemanager.worker.reflector import Reflector
 
 READ_DEADLINE_S: Final = 3.0
@@ -97,6 +98,7 @@ class DeviceManagers:
         namespace: Where the device managers run, and nowhere else is looked.
         server_name: The name their certificates carry; None to verify the address.
         decoding: Shared with others that decode; None for an own.
+        lister: Lists their pods; None for an own.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class DeviceManagers:
         namespace: str,
         server_name: str | None = None,
         decoding: Decoding | None = None,
+        lister: Lister | None = None,
     ) -> None:
         self._tls = tls
         self._http = HttpClient(clock)
@@ -120,6 +123,7 @@ class DeviceManagers:
             describe,
             params={"labelSelector": f"{COMPONENT_LABEL}={COMPONENT}"},
             name="device-managers",
+            lister=lister,
         )
         self._clock = clock
         self._failed: dict[DeviceManager, float] = {}
@@ -166,7 +170,19 @@ class DeviceManagers:
             without_sample = without_sample or outcome
         if without_sample is not None:
             return without_sample
-        raise failures[0]
+        raise _first_of(failures)
+
+    def answering(self, place: Place) -> Set[DeviceManager]:
+        """The pods that answer for a node and manufacturer now."""
+        self._index_pods()
+        return frozenset(self._index.get(place, ()))
+
+    def _index_pods(self) -> None:
+        if self._indexed != self._pods.changes:
+            self._index = newest_first(self._pods.items.values())
+            self._indexed = self._pods.changes
+            known = set(self._pods.items.values())
+            self._failed = {each: at_s for each, at_s in self._failed.items() if each in known}
 
     async def _candidates(self, node: str, manufacturer: str) -> Sequence[DeviceManager]:
         """The pods to ask, the best first: those that failed last time wait behind the others."""
@@ -177,11 +193,7 @@ class DeviceManagers:
             raise FetchError(
                 problem.state, f"the device managers cannot be listed: {problem.message}", detail=problem.detail
             )
-        if self._indexed != self._pods.changes:
-            self._index = newest_first(self._pods.items.values())
-            self._indexed = self._pods.changes
-            known = set(self._pods.items.values())
-            self._failed = {each: at_s for each, at_s in self._failed.items() if each in known}
+        self._index_pods()
         found = self._index.get((node, manufacturer), ())
         if not found:
             raise FetchError(
@@ -217,7 +229,7 @@ class DeviceManagers:
             if not isinstance(outcome, FetchError):
                 return await self._read(device_manager, outcome)
             failures.append(outcome)
-        raise failures[0]
+        raise _first_of(failures)
 
     async def _exchange(self, url: URL, deadline_s: float, *, retried: bool) -> Received:
         async with within(deadline_s) as ends_s:
@@ -232,11 +244,13 @@ class DeviceManagers:
 
     async def _read(self, device_manager: DeviceManager, received: Received) -> SnapshotRead:
         if received.status != 200:
-            raise FetchError(_state_of(received.status), f"HTTP {received.status}", status=received.status)
+            raise FetchError(
+                _state_of(received.status), f"HTTP {received.status}", status=received.status, by_peer=True
+            )
         found, held_bytes = await self._decoding(_measured_in_steps, received.body)
         if found.node_name is not None and found.node_name != device_manager.node:
             named = repr(excerpt(found.node_name, 64))
-            raise FetchError(SourceState.INVALID, "it answers for another node", detail=named)
+            raise FetchError(SourceState.INVALID, "it answers for another node", detail=named, by_peer=True)
         return SnapshotRead(_only(found, device_manager.manufacturer), received.without_body(), held_bytes)
 
     def _request(self, url: URL) -> Request:
@@ -256,6 +270,11 @@ def _measured_in_steps(body: bytes) -> Steps[tuple[PeerSnapshot, int]]:
     """A snapshot, and the memory that it takes."""
     found = yield from snapshot.parse_in_steps(body)
     return found, (yield from size_in_steps(found))
+
+
+def _first_of(failures: Sequence[FetchError]) -> FetchError:
+    """How it failed first; by the fault of the peer, where that shows only later in the time that it had in all."""
+    return failures[0].again(by_peer=any(failure.by_peer for failure in failures))
 
 
 def _only(found: PeerSnapshot, manufacturer: str) -> PeerSnapshot:

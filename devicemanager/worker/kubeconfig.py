@@ -3,7 +3,6 @@
 Only files are read here. What a message says never holds more of them than names and places.
 """
 
-import binascii
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,7 +114,7 @@ def bytes_of(entry: Entry, key: str) -> bytes | None:
     if data:
         try:
             return b64decode(data, validate=False)
-        except binascii.Error as error:
+        except ValueError as error:
             raise DocumentError(f"{key}-data is no base64") from error
     return Path(path).read_bytes() if path else None
 
@@ -146,7 +145,7 @@ def impersonation(user: Entry) -> tuple[tuple[str, str], ...]:
 def _document(path: Path) -> Entry:
     try:
         document = yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a day or a number that cannot be
         mark = getattr(error, "problem_mark", None)  # its text would quote the file
         raise DocumentError(f"{path} is no YAML" + (f", see line {mark.line + 1}" if mark else "")) from None
     if document is None:

@@ -1,4 +1,4 @@
-"""The attackers: ``attackers.py NAME PORT [ARGUMENT...]``, a process that shares one core among all its addresses."""
+"""The attackers: each attack is a process of its own, in which all addresses share one core."""
 
 import os
 import random
@@ -15,13 +15,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
-if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
-
 from tests.attack.program import ATTACKER_CORE
 from tests.e2e.device_manager import trusting_anyone
 from tests.floods import MIB, Flood, header_line, long_names, request, unfinished_head
+
+_ROOT: Final = Path(__file__).parents[2]
+_PROGRAM: Final = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from tests.attack import attackers; attackers.main()"
+)
 
 HELD_S: Final = 2.0
 """For how long connections are kept once an attack has sent all it can."""
@@ -37,13 +38,13 @@ _GONE: Final = (OSError, ssl.SSLError, ValueError)
 
 
 def unfinished_heads(port: int) -> None:
-    """960 KB of a head on each of 800 connections from one address, after one request each."""
+    """256 KB of a head on each of 800 connections from one address, after one request each."""
     with Flood(port, send_buffer=262_144) as flood:
         for _ in range(800):
             connection = flood.open("127.0.2.1")
             if connection is not None:
                 flood.ask(connection)
-        flood.push_all(unfinished_head(960 * 1024))
+        flood.push_all(unfinished_head(256 * 1024))
         _hold()
 
 
@@ -92,7 +93,7 @@ def idle_connections(port: int) -> None:
         _hold()
 
 
-def mixed(port: int, seconds: str = "8") -> None:
+def mixed(port: int, seconds: str = "6") -> None:
     """All kinds at once, one or two kinds from each of 16 addresses."""
     until_s = time.monotonic() + float(seconds)
     threads = [
@@ -103,6 +104,27 @@ def mixed(port: int, seconds: str = "8") -> None:
         one.start()
     for one in threads:
         one.join()
+
+
+def unknown_tokens(port: int, seconds: str = "6") -> None:
+    """Requests with tokens that nobody knows, each another one, from each of 16 addresses."""
+    until_s = time.monotonic() + float(seconds)
+    threads = [
+        threading.Thread(target=_unknown_tokens, args=(f"127.0.2.{1 + number}", port, until_s))
+        for number in range(ADDRESSES)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+
+
+def _unknown_tokens(address: str, port: int, until_s: float) -> None:
+    while time.monotonic() < until_s:
+        with ExitStack() as stack, suppress(*_GONE):
+            for _ in range(4):
+                one = stack.enter_context(_tls(address, port))
+                one.sendall(request("/apis", b"Authorization: Bearer %s\r\n" % os.urandom(16).hex().encode()))
 
 
 def _hold() -> None:
@@ -242,24 +264,29 @@ def _half_closed(address: str, port: int, until_s: float) -> None:
             one.shutdown(socket.SHUT_WR)
 
 
-WRONG_REQUESTS: Final = tuple(
-    b"POST /livez HTTP/1.1\r\nHost: a\r\n" + rest
-    for rest in (
-        b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"Transfer-Encoding: chunked\r\n\r\nZZ\r\nabc\r\n",
-        b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nabc",
-        b"Transfer-Encoding: chunked\r\n\r\n3;" + b"x" * 9000 + b"\r\nabc\r\n0\r\n\r\n",
-        b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-        b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
-        b"Content-Length: -1\r\n\r\n",
-        b"Content-Length: 99999999999999999999\r\n\r\nabc",
-        b"X-Folded: a\r\n b\r\n\r\n",
-        b"X Space: a\r\n\r\n",
-        b"X-Nul: a\x00b\r\n\r\n",
-        b"Expect: 100-continue\r\nContent-Length: 1000000000\r\n\r\n",
-        b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
-    )
-) + (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET http://other/livez HTTP/1.1\r\nHost: a\r\n\r\n", b"\n" * 20_000)
+WRONG_REQUESTS: Final = (
+    *(
+        b"POST /livez HTTP/1.1\r\nHost: a\r\n" + rest
+        for rest in (
+            b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"Transfer-Encoding: chunked\r\n\r\nZZ\r\nabc\r\n",
+            b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nabc",
+            b"Transfer-Encoding: chunked\r\n\r\n3;" + b"x" * 9000 + b"\r\nabc\r\n0\r\n\r\n",
+            b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+            b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+            b"Content-Length: -1\r\n\r\n",
+            b"Content-Length: 99999999999999999999\r\n\r\nabc",
+            b"X-Folded: a\r\n b\r\n\r\n",
+            b"X Space: a\r\n\r\n",
+            b"X-Nul: a\x00b\r\n\r\n",
+            b"Expect: 100-continue\r\nContent-Length: 1000000000\r\n\r\n",
+            b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        )
+    ),
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET http://other/livez HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"\n" * 20_000,
+)
 
 _mixed: Final[Sequence[Step]] = (
     _idle,
@@ -301,16 +328,19 @@ def _client_hello() -> bytes:
 def _attacks() -> Iterator[Callable[..., None]]:
     yield from (unfinished_heads, answers_never_read, an_endless_head_behind_answers)
     yield from (large_requests_behind_answers, every_slot_with_an_answer_not_read, idle_connections, mixed)
+    yield unknown_tokens
 
 
 def attack(name: Callable[..., None], port: int, *arguments: str) -> None:
     """Run one attack to its end, on the attackers' core."""
-    command = [sys.executable, "-P", __file__, name.__name__, str(port), *arguments]
+    command = [sys.executable, "-P", "-c", _PROGRAM, str(_ROOT), name.__name__, str(port), *arguments]
     subprocess.run(command, check=True, timeout=60)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The attack that the arguments name."""
     os.sched_setaffinity(0, {ATTACKER_CORE})
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    {one.__name__: one for one in _attacks()}[sys.argv[1]](int(sys.argv[2]), *sys.argv[3:])
+    _, name, port, *arguments = sys.argv[1:]
+    {one.__name__: one for one in _attacks()}[name](int(port), *arguments)

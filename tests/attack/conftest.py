@@ -62,7 +62,9 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
         return
     terminalreporter.section("measured under attack")
     terminalreporter.write_line("memory limit by: " + ", ".join(sorted({row.cap for row in rows})))
-    terminalreporter.write_line("MiB: limit, at rest, peak (cgroup: kernel's socket buffers and page cache included)")
+    terminalreporter.write_line(
+        "MiB: limit, at rest, peak (cgroup: kernel's socket buffers and page cache included)"
+    )
     for row in rows:
         sizes = "  ".join(f"{size / MIB:5.0f}" for size in (row.limit, row.rest, row.peak))
         slow = f"{1000 * row.slowest_probe_s:5.0f} ms  {1000 * row.slowest_read_s:5.0f} ms"
@@ -130,7 +132,7 @@ def start_device_manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iter
     """Starts a device manager with the flags that the chart gives, and those given here."""
     with ExitStack() as stack:
 
-        def start(*flags: str, anonymous: bool = False, soft_descriptors: int | None = None) -> Target:
+        def start(*flags: str, anonymous: bool = False, ulimit: str | None = None) -> Target:
             authority = Authority.create("clients")
             authority.pem.write(tmp_path, "ca")
             authority.client("worker").write(tmp_path / "reader")
@@ -142,9 +144,11 @@ def start_device_manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iter
                 *(["--allow-anonymous"] if anonymous else trust),
                 *flags,
             ]
-            program = stack.enter_context(limited("deviceManager", arguments, tmp_path, soft_descriptors))
+            program = stack.enter_context(limited("deviceManager", arguments, tmp_path, ulimit))
             wait_until(lambda: program.events("collector_state_changed"), "cards")
-            honest = Honest(str(tmp_path / "reader"), "/monitor/snapshot", expected=('"state":"ok"', '"memoryUsage"'))
+            honest = Honest(
+                str(tmp_path / "reader"), "/monitor/snapshot", expected=('"state":"ok"', '"memoryUsage"')
+            )
             return Target(program, honest, "device manager", _title(request), request.config.stash[_TABLE])
 
         yield start
@@ -177,7 +181,7 @@ async def chain(
     )
     with ExitStack() as stack:
 
-        def start(*flags: str, soft_descriptors: int | None = None) -> Target:
+        def start(*flags: str, ulimit: str | None = None) -> Target:
             stand_in_cluster.front_proxy.client(FRONT_PROXY_NAME).write(tmp_path / "reader")
             Authority.create("serving CA").serving([WORKER_NAME]).write(tmp_path / "serving")
             peer.authority.client("worker").write(tmp_path / "client")
@@ -194,19 +198,23 @@ async def chain(
                 "--kubelet-mode=proxy",
                 *flags,
             ]
-            program = stack.enter_context(limited("worker", arguments, tmp_path, soft_descriptors))
+            program = stack.enter_context(limited("worker", arguments, tmp_path, ulimit))
             honest = Honest(
                 str(tmp_path / "reader"),
                 f"/apis/{GROUP}/v1/namespaces/default/instances/web/metrics",
                 {"X-Remote-User": "viewer"},
-                ('"memoryUsageMiB":20480', '"name":"kubelet","state":"ok"', '"name":"device-manager/nvidia","state":"ok"'),
+                (
+                    '"memoryUsageMiB":20480',
+                    '"name":"kubelet","state":"ok"',
+                    '"name":"device-manager/nvidia","state":"ok"',
+                ),
             )
             target = Target(program, honest, "worker", _title(request), request.config.stash[_TABLE])
             wait_until(lambda: probe(program.port, "127.0.9.3", "/readyz"), "readiness")
             return target
 
-        async def started(*flags: str, soft_descriptors: int | None = None) -> Target:
-            return await asyncio.to_thread(start, *flags, soft_descriptors=soft_descriptors)
+        async def started(*flags: str, ulimit: str | None = None) -> Target:
+            return await asyncio.to_thread(start, *flags, ulimit=ulimit)
 
         yield Chain(stand_in_cluster, peer, tmp_path, started)
         await asyncio.to_thread(stack.close)

@@ -84,6 +84,7 @@ class _CgroupV2(_Cgroup):
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         super().__init__(folder, limit_bytes)
+        self._number("memory.peak")  # since Linux 5.19
         (folder / "memory.max").write_text(str(limit_bytes))
         with suppress(OSError):  # without swap accounting
             (folder / "memory.swap.max").write_text("0")
@@ -174,6 +175,8 @@ def _made(limit_bytes: int) -> MemoryCap:
     name = f"attack-{os.getpid()}-{next(_NAMES)}"
     for kind, parent in _parents():
         folder = parent / name
+        with suppress(OSError):  # the second version hands a controller down where it is told to
+            (parent / "cgroup.subtree_control").write_text("+memory")
         try:
             folder.mkdir()
         except OSError:

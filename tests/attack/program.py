@@ -31,14 +31,15 @@ class Program:
 
     Attributes:
         cap: Its memory limit.
+        pid: Its process id.
     """
 
-    def __init__(self, arguments: Sequence[str], cap: MemoryCap, folder: Path, soft_descriptors: int | None) -> None:
+    def __init__(self, arguments: Sequence[str], cap: MemoryCap, folder: Path, ulimit: str | None) -> None:
         self.cap = cap
         self._log = folder / f"log-{arguments[0]}"
         prefix = ["taskset", "-c", str(PROGRAM_CORE), *cap.prefix]
-        if soft_descriptors is not None:
-            prefix += ["/bin/sh", "-c", f'ulimit -S -n {soft_descriptors} && exec "$@"', "sh"]
+        if ulimit is not None:
+            prefix += ["/bin/sh", "-c", f'ulimit {ulimit} && exec "$@"', "sh"]
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
                 [*prefix, sys.executable, "-P", "-m", "devicemanager.cli", *arguments],
@@ -85,9 +86,17 @@ class Program:
         """What it and its children take now."""
         return self.cap.now_bytes(self.pid)
 
+    def resident_bytes(self) -> int:
+        """What it has in memory now, without its children, and without the kernel's buffers."""
+        return psutil.Process(self.pid).memory_info().rss
+
     def descriptors(self) -> int:
-        """How many it has open."""
-        return psutil.Process(self.pid).num_fds()
+        """How many it has open, without kept connections to its own peers: those are few, and come and go."""
+        process = psutil.Process(self.pid)
+        ours = [
+            one for one in process.net_connections("tcp") if one.status != "LISTEN" and one.laddr.port != self.port
+        ]
+        return process.num_fds() - len(ours)
 
     def soft_limit_raised(self) -> bool:
         """Whether it may open as many descriptors as the hard limit allows."""
@@ -101,12 +110,10 @@ class Program:
 
 
 @contextmanager
-def limited(
-    part: str, arguments: Sequence[str], folder: Path, soft_descriptors: int | None = None
-) -> Iterator[Program]:
+def limited(part: str, arguments: Sequence[str], folder: Path, ulimit: str | None = None) -> Iterator[Program]:
     """A program under the limit that the chart sets for ``part``."""
     with memory_cap(chart_limit_bytes(part)) as cap:
-        program = Program([*arguments, "--secure-port=0", "--log-format=json"], cap, folder, soft_descriptors)
+        program = Program([*arguments, "--secure-port=0", "--log-format=json"], cap, folder, ulimit)
         try:
             yield program
         finally:

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any, Final
-
-ROOT: Final = Path(__file__).parents[2]
 
 PROBES: Final = ("/livez", "/readyz")
 PROBE_SOURCE: Final = "127.0.9.1"
@@ -88,12 +88,12 @@ class _Asking:
         """As the kubelet does: each on a new connection, with no certificate, and none verified."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        number = 0
-        while not self._stop.wait(_BETWEEN_PROBES_S):
-            path = PROBES[number % len(PROBES)]
-            number += 1
-            headers = {"User-Agent": "kube-probe/1.34", "Connection": "close"}
-            self._timed(seen, path, lambda path=path: _once(self._connection(context, PROBE_SOURCE), path, headers))
+        headers = {"User-Agent": "kube-probe/1.34", "Connection": "close"}
+        for path in cycle(PROBES):
+            if self._stop.wait(_BETWEEN_PROBES_S):
+                return
+            connection = self._connection(context, PROBE_SOURCE)
+            self._timed(seen, path, partial(_once, connection, path, headers))
 
     def reads(self, seen: Seen, honest: Honest) -> None:
         """By turns on a kept connection, as clients do, and on a new one."""

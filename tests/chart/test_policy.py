@@ -9,6 +9,7 @@ from devicemanager.worker.credentials import SERVICE_ACCOUNT
 from tests.chart import pod_security
 from tests.chart.cases import FILES
 from tests.chart.conftest import NAMESPACE, Document, Render
+from tests.chart.installed import the
 
 CERT_MANAGER = {"mode": "certManager"}
 OPENSHIFT = {"podSecurityContext": dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))}
@@ -189,3 +190,11 @@ def test_everything_namespaced_is_in_the_release_or_where_it_must_be(rendered: S
         ("Role", "gpustack-system"),
         ("RoleBinding", "gpustack-system"),
     }
+
+
+def test_a_manufacturer_can_take_a_limit_away(render: Render) -> None:
+    values = {"simulated": {"enabled": True, "resources": {"limits": {"cpu": None, "memory": "1Gi"}}}}
+    shared = {"resources": {"limits": {"cpu": "1"}}}
+    made = the(render(manufacturers=values, deviceManager=shared), "DaemonSet", "-simulated")
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"memory": "1Gi"}

@@ -147,7 +147,7 @@ async def test_a_snapshot_that_holds_too_much_is_invalid_and_costs_nothing_else(
     assert set(card["absent"].values()) == {"invalid_data"}
     assert said(other, "device-manager/nvidia")[0] == "ok"
     assert [entry["memoryUsageMiB"] for entry in other["accelerators"]] == [20480]
-    # What holds too much is read once for all who ask while a good answer would be kept, and they hear so.
+    # What holds too much is read once for all who ask while a good answer would be kept.
     assert said(again, "device-manager/nvidia") == (state, message + NOT_ASKED)
     assert len(hostile.requests) == 1
 

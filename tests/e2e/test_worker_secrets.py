@@ -19,8 +19,7 @@ from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer
 pytestmark = pytest.mark.asyncio
 
 GROUP = GROUPS[0]
-METRICS = f"/apis/{GROUP}/v1/namespaces/default/instances/web/metrics"
-LIST = f"/apis/{GROUP}/v1/namespaces/default/instancemetrics"
+NAMESPACE = f"/apis/{GROUP}/v1/namespaces/default"
 
 SECRET = "payroll-of-team-b"
 """Stands for another tenant's pod, address or card."""
@@ -92,9 +91,11 @@ async def worker(
     pair = tmp_path / "client"
     device_manager.authority.client("worker").write(pair)
     (tmp_path / "device-managers.crt").write_bytes(device_manager.authority.pem.certificate)
-    stand_in_cluster.add_node("node-a")
-    stand_in_cluster.add_instance(InstanceSpec("default", "web", "node-a", [Grant("nvidia", "GPU-own")]))
-    stand_in_cluster.add_device_manager("node-a", "nvidia", "127.0.0.1", device_manager.port)
+    for number in range(len(ANSWERS) + len(COLLECTORS)):
+        node = f"node-{number}"  # one for each answer: a peer that misbehaved is not asked again for a while
+        stand_in_cluster.add_node(node)
+        stand_in_cluster.add_instance(InstanceSpec("default", f"web-{number}", node, [Grant("nvidia", "GPU-own")]))
+        stand_in_cluster.add_device_manager(node, "nvidia", "127.0.0.1", device_manager.port)
     stand_in_cluster.add_user("viewer", "viewer")
     resources = ("instances/metrics", "instancemetrics")
     stand_in_cluster.grant(Rule("viewer", ("get", "list"), (GROUP,), resources, namespace="default"))
@@ -120,33 +121,42 @@ def text(received: Received) -> str:
     return "\n".join([str(received.status), *(f"{k}: {v}" for k, v in received.headers), received.body.decode()])
 
 
-async def learned(worker: Worker) -> str:
-    """All that a caller is told."""
-    asked = [await worker.ask(path, "viewer") for path in (METRICS, LIST, f"{LIST}/web", "/metrics")]
-    asked += [await worker.ask(path) for path in ("/readyz?verbose", "/livez?verbose", "/healthz?verbose")]
+def metrics(number: int) -> str:
+    return f"{NAMESPACE}/instances/web-{number}/metrics"
+
+
+async def learned(worker: Worker, number: int) -> str:
+    """All that a caller is told of one Instance."""
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
-    asked.append(await worker.ask(LIST, "viewer", table))
+    listed = f"{NAMESPACE}/instancemetrics?fieldSelector=metadata.name=web-{number}"
+    asked = [await worker.ask(path, "viewer") for path in (metrics(number), listed, "/metrics")]
+    asked.append(await worker.ask(listed, "viewer", table))
+    asked += [await worker.ask(path) for path in ("/readyz?verbose", "/livez?verbose", "/healthz?verbose")]
     return "\n".join(map(text, asked))
 
 
 async def test_what_a_device_manager_says_is_for_the_log_alone(
     worker: Worker, device_manager: DeviceManagerPeer
 ) -> None:
-    for kind, raw in {**ANSWERS, **COLLECTORS}.items():
+    for number, (kind, raw) in enumerate({**ANSWERS, **COLLECTORS}.items()):
 
         async def answer(request: web.Request, raw: bytes = raw) -> web.StreamResponse:
             return answer_raw(request, raw)
 
         device_manager.answer = answer
-        told = await learned(worker)
+        asked = len(device_manager.requests)
+        told = await learned(worker, number)
+        assert len(device_manager.requests) > asked, kind
         assert "device-manager/nvidia" in told, kind
         assert SECRET not in told, kind
 
 
 async def test_what_a_kubelet_says_is_for_the_log_alone(worker: Worker, stand_in_cluster: StandInCluster) -> None:
-    for kind, raw in ANSWERS.items():
-        with stand_in_cluster.faults.on("kubelet/node-a", Fault(Trouble.RAW, raw=raw)):
-            told = await learned(worker)
+    for number, (kind, raw) in enumerate(ANSWERS.items()):
+        asked = len(stand_in_cluster.requests.matching("nodes/proxy"))
+        with stand_in_cluster.faults.on(f"kubelet/node-{number}", Fault(Trouble.RAW, raw=raw)):
+            told = await learned(worker, number)
+        assert len(stand_in_cluster.requests.matching("nodes/proxy")) > asked, kind
         assert "kubelet" in told, kind
         assert SECRET not in told, kind
 
@@ -155,13 +165,15 @@ async def test_what_the_last_source_says_is_for_the_log_alone(
     worker: Worker, stand_in_cluster: StandInCluster
 ) -> None:
     """Where no source is left, the error names each source with what ailed it."""
-    with stand_in_cluster.faults.on("kubelet/node-a", Fault(Trouble.RAW, raw=ANSWERS["a Status"])):
-        for kind, raw in ANSWERS.items():
-            with stand_in_cluster.faults.on("pods.metrics.k8s.io", Fault(Trouble.RAW, raw=raw)):
-                answer = await worker.ask(METRICS, "viewer")
-            assert answer.status in {503, 504}, kind
-            assert "metrics.k8s.io: " in answer.body.decode()
-            assert SECRET not in text(answer), kind
+    for number, (kind, raw) in enumerate(ANSWERS.items()):
+        with (
+            stand_in_cluster.faults.on(f"kubelet/node-{number}", Fault(Trouble.RAW, raw=ANSWERS["a Status"])),
+            stand_in_cluster.faults.on("pods.metrics.k8s.io", Fault(Trouble.RAW, raw=raw)),
+        ):
+            answer = await worker.ask(metrics(number), "viewer")
+        assert answer.status in {503, 504}, kind
+        assert "metrics.k8s.io: " in answer.body.decode()
+        assert SECRET not in text(answer), kind
 
 
 @pytest.mark.parametrize(
@@ -170,15 +182,15 @@ async def test_what_the_last_source_says_is_for_the_log_alone(
 async def test_what_the_api_server_says_of_our_own_requests_is_for_the_log_alone(
     worker: Worker, stand_in_cluster: StandInCluster, resource: str
 ) -> None:
-    for kind, raw in ANSWERS.items():
+    for number, (kind, raw) in enumerate(ANSWERS.items()):
         with stand_in_cluster.faults.on(resource, Fault(Trouble.RAW, raw=raw)):
-            told = await learned(worker)
+            told = await learned(worker, number)
         assert SECRET not in told, kind
 
 
 async def test_the_log_has_what_the_caller_is_not_told(worker: Worker, stand_in_cluster: StandInCluster) -> None:
-    with stand_in_cluster.faults.on("kubelet/node-a", Fault(Trouble.RAW, raw=ANSWERS["a refusal"])):
-        told = json.loads((await worker.ask(METRICS, "viewer")).body)
+    with stand_in_cluster.faults.on("kubelet/node-0", Fault(Trouble.RAW, raw=ANSWERS["a refusal"])):
+        told = json.loads((await worker.ask(metrics(0), "viewer")).body)
     (kubelet,) = [source for source in told["sample"]["sources"] if source["name"] == "kubelet"]
     assert (kubelet["state"], kubelet["message"]) == ("forbidden", "HTTP 403")
     line = await worker.logged("source_failed")

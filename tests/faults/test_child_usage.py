@@ -61,7 +61,7 @@ async def test_a_process_that_outgrows_its_limit_within_a_sample_is_ended_before
 async def test_a_card_that_takes_memory_without_end_costs_itself_alone(supervise: Supervise) -> None:
     """Its process is ended while the card is waited for, probes included, and long before the card's deadline."""
     limits = UsageLimits(memory_bytes=80 * MIB)
-    async with supervise("SwallowMemory", control="200", usage=limits, card_deadline_s=30.0) as run:
+    async with supervise("SwallowMemory", control="1000", usage=limits, card_deadline_s=30.0) as run:
         first, _ = await run.samples(2)
         assert answering(first) == [0, 1, 2, 4, 5, 6, 7]
         fault = str(next(r.unhealthy_reason for r in first.readings if r.card.index == 3))
@@ -70,6 +70,16 @@ async def test_a_card_that_takes_memory_without_end_costs_itself_alone(supervise
         await run.store.until(lambda: any("only index:3" in start for start in run.starts))
         run.control.write_text("0")
         await run.store.until(lambda: bool(run.events("device_recovered")))
+
+
+@pytest.mark.asyncio
+async def test_a_card_that_is_only_slow_is_not_blamed_for_the_memory_that_others_took(supervise: Supervise) -> None:
+    limits = UsageLimits(memory_bytes=80 * MIB)
+    async with supervise("SlowWithMuchMemory", control="200", usage=limits, card_deadline_s=30.0) as run:
+        await run.states("failed")
+        (sample,) = await run.samples(1)
+        assert answering(sample) == [0, 1, 2]
+        assert not run.events("device_quarantined")
 
 
 @pytest.mark.asyncio

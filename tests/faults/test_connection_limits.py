@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 
@@ -199,6 +201,18 @@ class TestAnswers:
                 await until(lambda: not listener.connections)
 
         assert reasons(logged, "connection_timed_out") == ["response not taken"]
+
+    @on_both_loops
+    async def test_a_connection_that_is_reset_with_answers_not_taken_ends_at_once(self) -> None:
+        """Nothing was read from it, so it once went unnoticed until the time for taking an answer was over."""
+        async with serving(Limits(delivery_s=3600), Logged()) as listener:
+            with Flood(listener.addresses[0][1]) as flood:
+                one = await asyncio.to_thread(flood.open, "127.0.0.2")
+                assert one is not None
+                await asyncio.to_thread(flood.push, one, request("/large") * 10_000)
+                assert len(listener.connections) == 1
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await until(lambda: not listener.connections)
 
     @on_both_loops
     async def test_answers_not_taken_share_a_budget(self) -> None:

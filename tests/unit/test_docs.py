@@ -116,6 +116,7 @@ def test_pages_name_only_flags_and_variables_that_exist(page: Path) -> None:
     flags = {one.flag for one in settings} | {"--help", "--version"}
     variables = {name for one in settings for name in one.variables} | {
         "DEVICEMANAGER_CONTROL_PLANE",
+        "DEVICEMANAGER_FUZZ",
         "DEVICEMANAGER_RECORDED_MACHINES",
         "DEVICEMANAGER_SEQUENCES",
     }
@@ -170,7 +171,7 @@ def test_links_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
-def test_ci_runs_the_test_command_of_the_readme_then_the_images_python_and_then_the_control_plane() -> None:
+def test_ci_runs_the_test_command_of_the_readme_the_attacks_the_images_python_and_the_control_plane() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (command,) = [line for line in readme.splitlines() if line.endswith("/tox")]
 
@@ -178,7 +179,8 @@ def test_ci_runs_the_test_command_of_the_readme_then_the_images_python_and_then_
     tox = ".venv-test/bin/tox -e"
     assert [line for line in lines if "/tox" in line] == [
         command,
-        f'{tox} py313 --discover "$python313"',
+        f"{tox} attack",
+        f'PATH="$(dirname "$python313"):$PATH" {tox} py313',
         f"{tox} control-plane",
     ]
 

@@ -34,7 +34,7 @@
 {{- define "devicemanager.resources" -}}
 {{- $shared := index . 0 | default dict -}}
 {{- $own := index . 1 | default dict -}}
-{{- $result := merge (dict) $own $shared -}}
+{{- $result := merge (dict) (deepCopy $own) (deepCopy $shared) -}}
 {{- range $part := list "requests" "limits" -}}
 {{- $_ := set $result $part (include "devicemanager.overlay" (list (get $shared $part) (get $own $part)) | fromYaml) -}}
 {{- if not (get $result $part) -}}

@@ -5,7 +5,6 @@ repeated nor do they shift others out of sight.
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,7 +92,7 @@ def _position(token: str) -> Position:
     padded = token + "=" * (-len(token) % 4)
     try:
         document = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise PageError("continue key is not valid: it was not made by this server") from error
     match document:
         case {"v": 1, "after": [str(namespace), str(name)]}:

@@ -85,7 +85,7 @@ def _names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
         return ()
     try:
         names = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DocumentError(f"{key} is not JSON") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DocumentError(f"{key} is not a list of strings")

@@ -324,12 +324,26 @@ class LeakMemory(Steady):
 
 
 class SwallowMemory(Steady):
-    """Takes as many MiB for one card, whose call does not return then."""
+    """Takes as many MiB for one card as the control file says, one by one, in a call that does not return."""
 
     def at_card(self, index: int) -> None:
         if index == BAD and self.control != "0":
-            leak(self.control)
+            for _ in range(int(self.control)):
+                leak("1")
+                time.sleep(0.005)
             hang()
+
+
+class SlowWithMuchMemory(Steady):
+    """Takes as many MiB before a card that takes long."""
+
+    def at_card(self, index: int) -> None:
+        if index == BAD:
+            time.sleep(60)
+
+    def after_card(self, index: int) -> None:
+        if index == BAD - 1:
+            leak(self.control)
 
 
 class LeakDescriptors(Steady):

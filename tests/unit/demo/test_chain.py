@@ -38,24 +38,25 @@ def test_what_appeared_there_while_the_demo_started_is_not_replaced(tmp_path: Pa
         path.symlink_to(victim)
     before = path.read_text()
 
-    chain._remove(path)
+    chain._remove_leftovers(path)
     with pytest.raises(DemoError, match="cannot be written"), chain._published(path, CLUSTER):
         pytest.fail("it was published")
 
     assert path.read_text() == victim.read_text() if path.is_symlink() else path.read_text() == before
 
 
-def test_what_somebody_puts_there_meanwhile_stays_when_the_demo_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("theirs", ["theirs", f"{KUBECONFIG_HEADER}another demo's"])
+def test_what_somebody_puts_there_meanwhile_stays_when_the_demo_ends(tmp_path: Path, theirs: str) -> None:
     path = tmp_path / "kubeconfig"
     with chain._published(path, CLUSTER):
-        path.write_text("theirs")
-    assert path.read_text() == "theirs"
+        path.write_text(theirs)
+    assert path.read_text() == theirs
 
 
 def test_an_earlier_demos_kubeconfig_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(KUBECONFIG_HEADER)
-    chain._remove(path)
+    chain._remove_leftovers(path)
     assert not path.exists()
 
 

@@ -419,7 +419,7 @@ def test_a_sample_that_does_not_come_is_a_state() -> None:
     harness.publisher.overdue(waiting)
     status = harness.store.snapshot.collector
     assert status.state is CollectorState.UNRESPONSIVE
-    assert status.detail == "no sample for 45 s: 2 devices have not answered in 12 s, and there are more"
+    assert status.detail == "no sample for 45 s: the next waited 12 s for devices that do not answer (2)"
     assert harness.publisher.overdue_in_s() == PERIOD_S
     harness.good(0, 1)
     assert harness.logged == [CollectorState.OK, CollectorState.UNRESPONSIVE, CollectorState.OK]

@@ -41,6 +41,7 @@ def test_defaults_are_a_promise() -> None:
         "open_timeout": 30.0,
         "collector_memory_limit": 80 << 20,
         "collector_descriptor_limit": 512,
+        "memory_limit": None,
         "node_name": None,
         "monitor_period": 15.0,
         "bind_address": None,

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,7 +21,7 @@ from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received
 from devicemanager.wire import snapshot
 from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster
-from devicemanager.worker.device_manager_pods import Place
+from devicemanager.worker.device_manager_pods import DeviceManager, Place
 from devicemanager.worker.device_managers import DeviceManagers, SnapshotRead
 from devicemanager.worker.kubelet import NodeRead, ProxiedKubelets
 from devicemanager.worker.metrics_server import MetricsServer
@@ -116,11 +116,16 @@ class ScriptedDeviceManagers(DeviceManagers):
         super().__init__(cluster, None, cluster.clock, namespace="gpustack-system")
         self._by_clock = cluster.clock
         self.scripts: dict[Place, Script] = {}
+        self.there: Set[DeviceManager] = frozenset()
 
     def on(self, place: Place, document: object, takes_s: float = 0.02) -> Script:
         """Sets what a device manager answers."""
         self.scripts[place] = Script(document, takes_s)
         return self.scripts[place]
+
+    @override
+    def answering(self, place: Place) -> Set[DeviceManager]:
+        return frozenset(self.there)
 
     @override
     async def read(self, place: Place) -> SnapshotRead:

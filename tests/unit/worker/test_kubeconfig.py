@@ -86,6 +86,8 @@ users:
     ("content", "problem"),
     [
         ("{", "is no YAML"),
+        ("current-context: 2026-13-45", "is no YAML"),
+        pytest.param("current-context: " + "1" * 5000, "is no YAML", id="a number of 5,000 digits"),
         ("users: [{name: u, user: {token: 'my-secret}}]", "is no YAML, see line"),
         ("[]", "is no kubeconfig"),
         ("just text", "is no kubeconfig"),
@@ -148,8 +150,9 @@ def test_data_counts_before_a_file(tmp_path: Path) -> None:
     assert bytes_of(entry, "client-key") == b"inline"
     assert bytes_of({**entry, "client-key-data": ""}, "client-key") == b"from the file"
     assert bytes_of({}, "client-key") is None
-    with pytest.raises(DocumentError, match="client-key-data is no base64"):
-        bytes_of({"client-key-data": "a"}, "client-key")
+    for wrong in ("a", "YWJ\N{SNOWMAN}"):
+        with pytest.raises(DocumentError, match="client-key-data is no base64"):
+            bytes_of({"client-key-data": wrong}, "client-key")
     with pytest.raises(FileNotFoundError):
         bytes_of({"client-key": str(tmp_path / "gone")}, "client-key")
 

@@ -10,6 +10,8 @@ from structlog.testing import capture_logs
 
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.transport import body_memory
+from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.worker.single_flight import NOT_ASKED, TOO_LARGE, Keeping, OverloadedError, SharedReads
 from tests.timing import LoopClock
 
@@ -323,7 +325,7 @@ def keeping(most_bytes: float = 1000) -> Keeping[str, int]:
         most_bytes=most_bytes,
         size=lambda number: 100 * number,
         longer_s=lambda number: 60.0 if number == 3 else 0.0,
-        pause_s=lambda _key, error, failures: failures * PAUSES_S.get(error.state, 0.0),
+        backoff_s=lambda _key, error, failures: failures * PAUSES_S.get(error.state, 0.0),
     )
 
 
@@ -389,6 +391,44 @@ async def test_a_good_answer_ends_the_pauses_and_other_failures_begin_none(
     await asyncio.sleep(10)
     await failed(careful)
     assert len(peers.asked) == 6
+
+
+async def test_a_flight_counts_nothing_for_the_caller_that_began_it() -> None:
+    """It may last longer than that caller, who would then count for ever what it takes."""
+    memory = BodyMemory(1000)
+
+    async def fetch(_: str) -> int:
+        await body_memory.take(10)
+        await asyncio.sleep(1)
+        await body_memory.take(10_000)
+        return memory.held_bytes
+
+    async with SharedReads(fetch, LoopClock(), max_age_s=0) as reads:
+        with memory.peers.holding():
+            pending = reads.begin("a", deadline_s=5)
+            await asyncio.sleep(0.5)
+            assert memory.held_bytes == 0
+        assert await pending.outcome() == 0
+
+
+async def test_a_backoff_ends_once_somebody_else_answers_and_begins_anew_with_the_shortest(peers: Peers) -> None:
+    there: dict[str, set[str]] = {"a": {"old"}}
+    keeping: Keeping[str, int] = Keeping(
+        backoff_s=lambda _key, _error, failures: 10.0 * failures, answering=lambda key: frozenset(there[key])
+    )
+    peers.failure = FetchError(SourceState.INVALID, "bad")
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=0, keeping=keeping) as reads:
+        await failed(reads)
+        await asyncio.sleep(10)
+        assert await failed(reads) == "bad"
+        there["a"] = set()  # not ready: nobody could be asked
+        assert await failed(reads) == f"bad{NOT_ASKED}"
+        there["a"] = {"new"}
+        assert await failed(reads) == "bad"
+        assert await failed(reads) == f"bad{NOT_ASKED}"
+        await asyncio.sleep(10)
+        assert await failed(reads) == "bad"
+    assert len(peers.asked) == 4
 
 
 async def test_one_peer_that_is_left_alone_costs_no_other_anything(

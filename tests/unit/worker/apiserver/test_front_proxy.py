@@ -79,6 +79,7 @@ def test_an_empty_allowed_name_allows_no_certificate_and_an_empty_header_names_n
         {"requestheader-username-headers": "[]"},
         {"requestheader-username-headers": ""},
         {"requestheader-group-headers": "{"},
+        pytest.param({"requestheader-group-headers": "[" * 100_000}, id="nested"),
     ],
 )
 def test_content_of_no_use(change: dict[str, str]) -> None:

@@ -70,6 +70,7 @@ def encoded(document: object) -> str:
         encoded({"rv": 1, "start": "/x"}),
         encoded([]),
         "A" * 5000,
+        pytest.param(base64.urlsafe_b64encode(b"[" * 1500).decode(), id="nested"),
     ],
 )
 def test_continue_tokens_of_other_servers_are_refused(token: str) -> None:
