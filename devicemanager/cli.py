@@ -19,12 +19,9 @@ import structlog
 
 from devicemanager import __version__, logs, streams
 from devicemanager.errors import SettingsError
-from devicemanager.serving.budget import Program
-from devicemanager.serving.memory_limit import memory_limit
 from devicemanager.settings.flags import Settings, effective, with_flags
 from devicemanager.settings.output import LogSettings
 from devicemanager.settings.process import from_process
-from devicemanager.settings.server import ServerSettings
 from devicemanager.signals import handled
 
 EXIT_OK: Final = 0
@@ -50,7 +47,6 @@ class Command:
         rules: What must hold of its settings that they cannot know by themselves.
         extra: What must be installed beside the package itself.
         serves: Whether it runs until it is told to end, and so logs to stdout instead of answering there.
-        memory: How the memory of a server is split.
     """
 
     summary: str
@@ -59,7 +55,6 @@ class Command:
     rules: str = "devicemanager.settings.loading:no_rules"
     extra: str | None = None
     serves: bool = False
-    memory: str | None = None
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
@@ -69,7 +64,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "devicemanager.programs.serve:serve",
         "devicemanager.programs.hardware:rules_for_serving",
         serves=True,
-        memory="devicemanager.serving.budget:DEVICE_MANAGER",
     ),
     "monitor": Command(
         "Read every card once and print the figures.",
@@ -94,7 +88,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "devicemanager.programs.worker:run",
         extra="worker",
         serves=True,
-        memory="devicemanager.serving.budget:WORKER",
     ),
     "instance-metrics": Command(
         "Print what one Instance uses now.",
@@ -173,11 +166,7 @@ def _start(program: str, command: Command, arguments: Sequence[str]) -> int:
         logs.configure(settings.log_format, settings.log_level, stream, queued=command.serves)
         if command.serves:
             log = structlog.get_logger()
-            shown = effective(settings)
-            if command.memory is not None and isinstance(settings, ServerSettings):
-                designed: Program = resolve_name(command.memory)
-                shown["memory-limit"] = str(memory_limit(settings.memory_limit, designed.designed_bytes))
-            log.info("program_started", program=program, version=__version__, settings=shown)
+            log.info("program_started", program=program, version=__version__, settings=effective(settings))
     try:
         return _run(command, settings)
     except SettingsError as error:

@@ -93,6 +93,8 @@ class FetchError(DeviceManagerError):
         retry_after_s: For how long the peer wants to be left alone, where it says so.
         lasting: Whether the failure counts for as long as a good answer would be kept: reading the same again
             costs much and would show the same.
+        by_peer: Whether the peer is at fault, because it sent what cannot be used or took too long; False where
+            that is not known, as when it was us who were late, or somebody in between.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class FetchError(DeviceManagerError):
         object_name: str | None = None,
         retry_after_s: int | None = None,
         lasting: bool = False,
+        by_peer: bool = False,
     ) -> None:
         super().__init__(f"{message}: {detail}" if detail else message)
         self.state = state
@@ -116,12 +119,14 @@ class FetchError(DeviceManagerError):
         self.object_name = object_name
         self.retry_after_s = retry_after_s
         self.lasting = lasting
+        self.by_peer = by_peer
 
-    def again(self, note: str = "") -> Self:
+    def again(self, note: str = "", *, by_peer: bool | None = None) -> Self:
         """A copy for another task to raise: one object raised in many would collect all their tracebacks.
 
         Args:
             note: What the message of the copy also says.
+            by_peer: Of the copy; None for what it is of this one.
         """
         return type(self)(
             self.state,
@@ -132,6 +137,7 @@ class FetchError(DeviceManagerError):
             object_name=self.object_name,
             retry_after_s=self.retry_after_s,
             lasting=self.lasting,
+            by_peer=self.by_peer if by_peer is None else by_peer,
         )
 
     def says_missing(self, name: str) -> bool:

@@ -92,7 +92,7 @@ class Child:
     def __init__(self, transport: asyncio.SubprocessTransport, watch: "_Watch", lines: LinePipe) -> None:
         self._transport = transport
         self._watch = watch
-        self.lines = lines
+        self._lines = lines
 
     @classmethod
     async def start(
@@ -163,22 +163,26 @@ class Child:
     async def next(self, deadline_s: float) -> Event:
         """The next line, or why there is none within ``deadline_s`` seconds."""
         try:
-            raw = await self.lines.next(deadline_s)
+            raw = await self._lines.next(deadline_s)
         except TimeoutError:
             return TimedOut()
-        if raw is None:
-            return await self._last_event()
-        try:
-            return decode(raw)
-        except DocumentError as error:
-            return ProtocolError(str(error))
+        return await self._last_event() if raw is None else _decoded(raw)
+
+    def take(self) -> Line | ProtocolError | None:
+        """The next line if it is there, as most of a sample are: to wait for each would cost as much again."""
+        raw = self._lines.take()
+        return None if raw is None else _decoded(raw)
+
+    def stop_waiting(self) -> None:
+        """Have the line that is waited for not come in time."""
+        self._lines.stop_waiting()
 
     async def _last_event(self) -> Event:
-        if self.lines.overlong:
+        if self._lines.overlong:
             return ProtocolError(f"a line longer than {LINE_LIMIT_BYTES} bytes")
         await self.wait(_EXIT_WAIT_S)
         ended = Exited(self._transport.get_returncode(), self.stderr_tail)
-        return ProtocolError(f"half a line, then {ended.detail}") if self.lines.half_line else ended
+        return ProtocolError(f"half a line, then {ended.detail}") if self._lines.half_line else ended
 
     async def wait(self, deadline_s: float) -> bool:
         """Wait at most ``deadline_s`` seconds for the process to end; returns whether it has."""
@@ -240,6 +244,13 @@ class _Watch(asyncio.SubprocessProtocol):
         """Close the pipes, also if a child of the process holds their other ends open."""
         self._lines.close()
         self.stderr.close()
+
+
+def _decoded(raw: bytes) -> Line | ProtocolError:
+    try:
+        return decode(raw)
+    except DocumentError as error:
+        return ProtocolError(str(error))
 
 
 def _pipe(theirs: contextlib.ExitStack) -> tuple[int, int]:

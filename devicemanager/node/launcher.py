@@ -11,11 +11,17 @@ from typing import Final
 from devicemanager.node.child import Child, Event, TimedOut
 from devicemanager.node.deadlines import Deadlines
 from devicemanager.node.leftovers import Leftovers
-from devicemanager.node.process_usage import UsageLimits, excess, memory_bytes
+from devicemanager.node.process_usage import UsageLimits, excess, memory_bytes, most_allowed_bytes
 from devicemanager.rules.selection import Selection
 
 STUCK_LIMIT: Final = 8
-"""Killed processes that have not ended. Each holds about 12 MiB."""
+"""Killed processes that have not ended."""
+
+STUCK_BYTES: Final = 12 * 1024 * 1024
+"""What one of these holds: measured, of one that hangs and has not grown."""
+
+AT_ONCE: Final = 2
+"""Processes that work: the one that reads all cards, and one that tries a card in quarantine."""
 
 _EXIT_WAIT_S: Final = 0.3
 """How long this program waits at its end for killed processes; a stuck one never ends."""
@@ -28,6 +34,11 @@ _LOOK_EVERY_S: Final = 0.25
 
 _LOOK_AT_REST_EVERY_S: Final = 1.0
 """The same between samples, when nothing is asked of the library."""
+
+
+def most_bytes(limit_bytes: int) -> int:
+    """Memory that all collector processes may hold together, with a ``--collector-memory-limit``."""
+    return AT_ONCE * most_allowed_bytes(limit_bytes) + STUCK_LIMIT * STUCK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +123,6 @@ class Launcher:
             deadline_s: How long the line may take.
             resting: Whether the process is between two samples.
         """
-        if not child.lines.waits:
-            return await child.next(deadline_s)
         before_bytes = None if resting else memory_bytes(child.pid)
         every_s = _LOOK_AT_REST_EVERY_S if resting else _LOOK_EVERY_S
         exceeded: MemoryExceeded | None = None
@@ -128,7 +137,7 @@ class Launcher:
                 return
             came_bytes = 0 if before_bytes is None else (memory_bytes(child.pid) or 0) - before_bytes
             exceeded = MemoryExceeded(held, grown=came_bytes > self._usage.memory_bytes // 4)
-            child.lines.stop_waiting()
+            child.stop_waiting()
 
         timer = loop.call_later(every_s, look)
         try:

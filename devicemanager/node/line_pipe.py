@@ -52,19 +52,18 @@ class LinePipe(asyncio.Protocol):
         """Whether the last line was not finished."""
         return bool(self._rest)
 
-    @property
-    def waits(self) -> bool:
-        """Whether the next line is still to come."""
-        return not self._lines and not self._over
-
     async def next(self, deadline_s: float) -> bytes | None:
         """The next line without its break; None when there is none any more.
 
         Raises:
             TimeoutError: There is none within ``deadline_s`` seconds.
         """
-        if self.waits:
+        if not self._lines and not self._over:
             await self._line_or_end_within(deadline_s)
+        return self.take()
+
+    def take(self) -> bytes | None:
+        """The next line without its break if it is there."""
         if not self._lines:
             return None
         line = self._lines.popleft()
@@ -88,9 +87,11 @@ class LinePipe(asyncio.Protocol):
             held_up_s = loop.time() - due_s
             async with asyncio.timeout(min(held_up_s, deadline_s)):
                 await self._line_or_end()
+        finally:
+            self._timeout = None
 
     async def _line_or_end(self) -> None:
-        while self.waits:
+        while not self._lines and not self._over:
             self._news.clear()
             await self._news.wait()
 

@@ -76,7 +76,7 @@ class UsageMonitor:
 
 def excess(pid: int, limits: UsageLimits) -> str | None:
     """How much memory a process holds, if that is more than a quarter above the limit; None if it may go on."""
-    held_bytes, allowed_bytes = memory_bytes(pid), limits.memory_bytes * 5 // 4
+    held_bytes, allowed_bytes = memory_bytes(pid), most_allowed_bytes(limits.memory_bytes)
     if held_bytes is None or held_bytes <= allowed_bytes:
         return None
     return f"{_memory(held_bytes, allowed_bytes)} within a sample"
@@ -119,3 +119,8 @@ def state_and_parent(pid: int, proc: str = "/proc") -> tuple[str, int] | None:
 
 def _memory(held_bytes: int, allowed_bytes: int) -> str:
     return f"{-(-held_bytes // MIB)} MiB of memory, of {allowed_bytes // MIB} MiB allowed"
+
+
+def most_allowed_bytes(limit_bytes: int) -> int:
+    """What a process may hold within a sample: a quarter more than after it."""
+    return limit_bytes * 5 // 4

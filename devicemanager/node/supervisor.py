@@ -19,7 +19,7 @@ from devicemanager.errors import DocumentError
 from devicemanager.model.accelerator import CollectorState, RestartReason
 from devicemanager.node.blocking import BlockingCalls
 from devicemanager.node.bus_watch import BusWatch
-from devicemanager.node.child import Child, Exited, ProtocolError, TimedOut
+from devicemanager.node.child import Child, Event, Exited, ProtocolError, TimedOut
 from devicemanager.node.collector_protocol import CollectorProtocol
 from devicemanager.node.deadlines import Deadlines, Phase, card_deadline_s
 from devicemanager.node.launcher import STUCK_LIMIT, Launcher, MemoryExceeded
@@ -117,12 +117,14 @@ class Supervisor:
             self._launcher.kill(child)
 
     async def _follow(self, child: Child, protocol: CollectorProtocol) -> RunFailure | RestartReason:
+        deadline_s = 0.0
         while True:
-            deadline_s = protocol.deadline_s(
-                self._launcher.deadlines, 0.0 if self._tick is None else self._tick.unanswered_s
-            )
-            self._expect_within(deadline_s)
-            event = await self._launcher.next(child, deadline_s, resting=protocol.phase is Phase.RESTING)
+            event: Event | MemoryExceeded | None = child.take()
+            if event is None:
+                unanswered_s = 0.0 if self._tick is None else self._tick.unanswered_s
+                deadline_s = protocol.deadline_s(self._launcher.deadlines, unanswered_s)
+                self._expect_within(deadline_s)
+                event = await self._launcher.next(child, deadline_s, resting=protocol.phase is Phase.RESTING)
             if isinstance(event, TimedOut | Exited | ProtocolError | MemoryExceeded | Failed):
                 self._log.debug(
                     "collector_process_ended",
@@ -141,7 +143,10 @@ class Supervisor:
             if self._tick is not None and self._tick.renumbered and self._reselects(event, protocol):
                 # Another process reads, in this tick, what this one has skipped by an earlier index.
                 return RestartReason.SELECTION
-            await self._note(event)
+            if isinstance(event, End):
+                await self._complete(event.count)
+            else:
+                self._note(event)
             if event == End(0):
                 return RunFailure(CollectorState.NO_DEVICES, "the library counts no card")
             if self._reselects(event, protocol):
@@ -157,8 +162,8 @@ class Supervisor:
         """Whether a sample has ended, and the next one is to read other devices."""
         return isinstance(event, End) and self._quarantine.selection != protocol.selection
 
-    async def _note(self, line: Line) -> None:
-        """Apply a line to the tick."""
+    def _note(self, line: Line) -> None:
+        """Apply a line within a tick."""
         match line:
             case Hello():
                 self._publisher.opened(line.versions)
@@ -174,15 +179,19 @@ class Supervisor:
                 )
             case Read() if self._tick is not None:
                 self._publisher.read(self._tick, line)
-            case End(count) if self._tick is not None and count > 0:
-                tick, self._tick = self._tick, None
-                addresses = await self._addresses(self._publisher.wants_addresses(tick, count))
-                if self._bus_watch.due(count):
-                    self._expect_within(_BUS_DEADLINE_S)
-                taken = await self._bus_watch.addresses(count, _BUS_DEADLINE_S)
-                self._publisher.complete(tick, count, addresses, taken)
             case _:
                 pass
+
+    async def _complete(self, count: int) -> None:
+        """Publish the tick: a sample has ended, and the library counts so many cards."""
+        if self._tick is None or not count:
+            return
+        tick, self._tick = self._tick, None
+        addresses = await self._addresses(self._publisher.wants_addresses(tick, count))
+        if self._bus_watch.due(count):
+            self._expect_within(_BUS_DEADLINE_S)
+        taken = await self._bus_watch.addresses(count, _BUS_DEADLINE_S)
+        self._publisher.complete(tick, count, addresses, taken)
 
     def _name_library(self, hello: Hello) -> None:
         """Log the library when it is found, and when it changes."""

@@ -8,6 +8,7 @@ from devicemanager import logs
 from devicemanager.clock import SystemClock
 from devicemanager.node import server
 from devicemanager.node.exposition import Exposition
+from devicemanager.node.launcher import most_bytes
 from devicemanager.node.own_process import keep_memory_private
 from devicemanager.programs import hardware
 from devicemanager.programs.memory import budget
@@ -37,7 +38,7 @@ async def serve(settings: ServeSettings) -> int:
     """
     if not keep_memory_private():
         log.warning("process_memory_readable")
-    admitted = budget(DEVICE_MANAGER, settings)
+    admitted = budget(DEVICE_MANAGER, settings, most_bytes(settings.collector_memory_limit))
     clock = SystemClock()
     identity = await server_identity(settings, settings.client_ca_file, clock, log)
     store, supervisor = hardware.supervised(settings, settings.monitor_period)

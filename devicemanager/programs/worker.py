@@ -23,12 +23,13 @@ from devicemanager.programs.memory import budget
 from devicemanager.programs.server_identity import server_identity
 from devicemanager.rules import retries
 from devicemanager.serving import descriptors
-from devicemanager.serving.budget import WORKER, WORKER_DOCUMENTS
+from devicemanager.serving.budget import WORKER
 from devicemanager.serving.lifecycle import Part, Server, run_until_signal, serving
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.memory import collect_garbage_rarely, collect_when_idle
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
 from devicemanager.serving.process_metrics import ProcessMetrics
+from devicemanager.transport.document_limits import WORKER_DOCUMENTS
 from devicemanager.settings.process import api_server_environment
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.identity import ServerIdentity
@@ -186,7 +187,9 @@ async def _components(
         },
         [ProcessMetrics(logs.lines_dropped), SourceMetrics(side.sources.health), certificates],
     )
-    front_proxy = FrontProxy(side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())))
+    front_proxy = FrontProxy(
+        side.cluster, lambda pem: identity.trust(TrustedCAs.parse(pem.encode())), lister=side.lister
+    )
     tokens: TokenReviews = await stack.enter_async_context(ReviewCache(clock))
     access: AccessReviews = await stack.enter_async_context(ReviewCache(clock))
     handlers = [

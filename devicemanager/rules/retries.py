@@ -19,8 +19,8 @@ FULL_BUDGET: Final = 10
 """Failures that a peer may still cost: without a budget, all who ask a dead peer would ask it four times."""
 
 
-_FIRST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSES_S: Final = {SourceState.INVALID: 200.0, SourceState.TIMEOUT: 20.0}
+_FIRST_BACKOFF_S: Final = 1.0
+_LONGEST_BACKOFF_S: Final = {SourceState.INVALID: 200.0, SourceState.TIMEOUT: 20.0}
 """Before half of it more or less."""
 
 
@@ -51,11 +51,11 @@ def backoff_s(failures: int, jitter: float, *, first_s: float, longest_s: float)
     return float(min(first_s * 2.0 ** min(failures - 1, 64), longest_s) * (0.5 + jitter))
 
 
-def pause_after_s(state: SourceState, failures: int, jitter: float) -> float:
+def backoff_after_s(state: SourceState, failures: int, jitter: float) -> float:
     """Seconds for which a peer that misbehaved is not asked again; 0 where a failure says nothing of the kind.
 
     Args:
-        state: How asking it ended.
+        state: How asking it ended, by its own fault.
         failures: Of the kind in a row, at least 1.
         jitter: Chosen at random from 0..1.
 
@@ -63,10 +63,10 @@ def pause_after_s(state: SourceState, failures: int, jitter: float) -> float:
         1 s, doubled with each further failure, half of it more or less: up to 5 minutes after documents that cannot
         be used, which cost us, and up to 30 s after timeouts, which cost those who wait.
     """
-    longest_s = _LONGEST_PAUSES_S.get(state)
+    longest_s = _LONGEST_BACKOFF_S.get(state)
     if longest_s is None:
         return 0.0
-    return backoff_s(failures, jitter, first_s=_FIRST_PAUSE_S, longest_s=longest_s)
+    return backoff_s(failures, jitter, first_s=_FIRST_BACKOFF_S, longest_s=longest_s)
 
 
 def may_retry(budget: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 from devicemanager.errors import DeviceManagerError
 from devicemanager.rules.quantity import format_bytes
+from devicemanager.transport.document_limits import ONE_DOCUMENT_BYTES, WORKER_DOCUMENTS, DocumentLimits
 from devicemanager.serving.limits import KIB, MIB, READ_BUFFER_BYTES, Limits, VerifiedLimits
 
 CONNECTION_BYTES: Final = 58 * KIB
@@ -27,23 +28,6 @@ COPIES_OF_AN_ANSWER: Final = 2
 
 KERNEL_DOUBLES: Final = 2
 """Linux takes twice the size that is asked for a socket buffer (socket(7)), and counts it against the container."""
-
-ARRIVING_COST: Final = 2
-"""A body in times of its length: it is put together of its pieces, which are still there then."""
-
-KEPT_COST: Final = 1.5
-"""A document that is kept, in times of its JSON: a summary is kept as it came, and a snapshot of 1,024 cards with
-all slices takes 1.5; measured with tracemalloc."""
-
-DECODING_BYTES: Final = 24 * MIB
-"""What the one long document takes that is being decoded: a snapshot took up to 20 MiB (4 MiB of text
-beyond the Basic Multilingual Plane, or all cards and slices that one may have), measured with tracemalloc."""
-
-BODY_BYTES: Final = 16 * MIB
-"""The longest body that is read of any peer."""
-
-ONE_DOCUMENT_BYTES: Final = ARRIVING_COST * BODY_BYTES + DECODING_BYTES
-"""What one document may take beyond all limits, however small the budget is."""
 
 UNALLOCATED: Final = 1 / 32
 """Of a budget: for what the allocator cannot give back, and for nothing else."""
@@ -71,36 +55,24 @@ class BudgetError(DeviceManagerError):
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentLimits:
-    """Memory for the documents of a program's own peers.
-
-    Attributes:
-        arriving_bytes: Bodies that are being read or decoded, all together. One more may be beyond that, so that
-            there is always one that comes to its end.
-        summaries_bytes: The JSON of kubelets' summaries that are kept for later readers.
-        snapshots_bytes: The JSON of device managers' snapshots that are kept.
-    """
-
-    arriving_bytes: int
-    summaries_bytes: int
-    snapshots_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Program:
     """What a program was designed to admit, and the memory that it needs for that.
 
     Attributes:
         designed_bytes: The memory limit that the chart sets by default.
-        at_rest_bytes: Resident before the first connection, collector processes included.
+        at_rest_bytes: Resident before the first connection, without its children.
         limits: Of its listener.
         documents: None for a program that reads none.
+        children_bytes: What its children may grow to by default, all together.
+        children_at_rest_bytes: What they take at least: so much is kept for them however small the limit is.
     """
 
     designed_bytes: int
     at_rest_bytes: int
     limits: Limits
     documents: DocumentLimits | None = None
+    children_bytes: int = 0
+    children_at_rest_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,24 +83,22 @@ class Budget:
         memory_bytes: All of it.
         limits: Of its listener.
         documents: None for a program that reads none.
+        children_bytes: What is left for its children: less than they may grow to where the limit is small.
     """
 
     memory_bytes: int
     limits: Limits
     documents: DocumentLimits | None
+    children_bytes: int
 
 
 DEVICE_MANAGER: Final = Program(
-    designed_bytes=192 * MIB,
-    at_rest_bytes=63 * MIB,  # measured
+    designed_bytes=480 * MIB,
+    at_rest_bytes=47 * MIB,  # measured
+    children_bytes=296 * MIB,  # node/launcher.py has what they may grow to; a test compares
+    children_at_rest_bytes=16 * MIB,  # one collector process, measured
     # Unverified peers ask for no more than a probe; readers with a certificate are few, and send little.
     limits=Limits(verified=VerifiedLimits(connections=64, head_bytes=16 * KIB, headers=128, heads_cost=1 * MIB)),
-)
-
-WORKER_DOCUMENTS: Final = DocumentLimits(
-    arriving_bytes=16 * MIB,
-    summaries_bytes=28 * MIB,  # of 140 nodes with 110 pods each
-    snapshots_bytes=8 * MIB,  # of 1,000 nodes with 16 cards each
 )
 
 WORKER: Final = Program(
@@ -142,7 +112,7 @@ WORKER: Final = Program(
         line_bytes=64 * KIB,
         undelivered_bytes=24 * MIB,
         verified=VerifiedLimits(
-            connections=768,  # a few API servers, each with a connection for every request under way
+            connections=512,  # a few API servers, each with a connection for every request under way
             head_bytes=1 * MIB,  # what Go allows: each group of a user is a header of its own
             headers=8192,
             heads_cost=16 * MIB,
@@ -152,19 +122,31 @@ WORKER: Final = Program(
 )
 
 
-def split(program: Program, memory_bytes: int) -> Budget:
+def split(program: Program, memory_bytes: int, children_bytes: int | None = None) -> Budget:
     """What a program may take of so much memory.
+
+    Where that is not enough for everything, its children get less than they may grow to, before it serves less than
+    it was designed for.
+
+    Args:
+        program: Which one.
+        memory_bytes: All there is.
+        children_bytes: What its children may grow to; None for what they do by default.
 
     Raises:
         BudgetError: It is too little for serving at all.
     """
-    fixed = program.at_rest_bytes + (0 if program.documents is None else ONE_DOCUMENT_BYTES)
-    free, designed = (size * (1 - UNALLOCATED) - fixed for size in (memory_bytes, program.designed_bytes))
-    share = min(free / designed, LARGEST)
+    wanted = program.children_bytes if children_bytes is None else children_bytes
+    own = program.at_rest_bytes + (0 if program.documents is None else ONE_DOCUMENT_BYTES)
+    designed = program.designed_bytes * (1 - UNALLOCATED) - own - program.children_bytes
+    left = memory_bytes * (1 - UNALLOCATED) - own
+    children = min(wanted, int(max(program.children_at_rest_bytes, left - designed)))
+    share = min((left - children) / designed, LARGEST)
     if share < SMALLEST:
+        fixed = own + program.children_at_rest_bytes
         smallest_mib = math.ceil((fixed + SMALLEST * designed) / (1 - UNALLOCATED) / MIB)
         raise BudgetError(memory_bytes, smallest_mib * MIB)
-    return Budget(memory_bytes, _limits(program.limits, share), _documents(program.documents, share))
+    return Budget(memory_bytes, _limits(program.limits, share), _documents(program.documents, share), children)
 
 
 def _limits(designed: Limits, share: float) -> Limits:
@@ -201,8 +183,8 @@ def head_cost(size: int, lines: int) -> int:
 def listener_bytes(limits: Limits) -> int:
     """What serving takes at most when every limit is reached at once, beyond what the program takes at rest.
 
-    A peer with a verified certificate is counted with its connection, its heads and its answers; one without, with
-    everything that it can make us and the kernel hold.
+    A peer with a verified certificate is counted with its connection, the kernel's buffers, its heads and its
+    answers; one without, with everything that it can make us and the kernel hold.
     """
     kernel = KERNEL_DOUBLES * (limits.receive_buffer + limits.send_buffer)
     one_read = KERNEL_DOUBLES * limits.receive_buffer
@@ -211,13 +193,5 @@ def listener_bytes(limits: Limits) -> int:
     total = limits.connections * (CONNECTION_BYTES + kernel + held + under_way)
     total += limits.heads_cost + COPIES_OF_AN_ANSWER * limits.undelivered_bytes
     if limits.verified is not None:
-        total += limits.verified.connections * CONNECTION_BYTES + limits.verified.heads_cost
+        total += limits.verified.connections * (CONNECTION_BYTES + kernel) + limits.verified.heads_cost
     return total
-
-
-def documents_bytes(documents: DocumentLimits | None) -> int:
-    """What documents of peers take at most."""
-    if documents is None:
-        return 0
-    kept = documents.summaries_bytes + documents.snapshots_bytes
-    return int(ONE_DOCUMENT_BYTES + ARRIVING_COST * documents.arriving_bytes + KEPT_COST * kept)

@@ -76,7 +76,7 @@ class Limits:
     heads_cost_per_peer: int = 512 * KIB
     undelivered_bytes: int = 8 * MIB
     receive_buffer: int = 16 * KIB
-    send_buffer: int = 64 * KIB
+    send_buffer: int = 32 * KIB
     backlog: int = 1024
     verified: VerifiedLimits | None = None
 

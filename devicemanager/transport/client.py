@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final, Self
 
 import aiohttp
@@ -27,7 +28,7 @@ from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
 from devicemanager.tls.material import chain_end
-from devicemanager.transport import body_memory
+from devicemanager.transport import body_memory, peer_time
 from devicemanager.transport.failures import InterimAnswersError
 from devicemanager.transport.messages import Received, Request
 from devicemanager.transport.pace import Pace
@@ -67,11 +68,8 @@ class HttpClient:
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
-        pace = Pace()
-        paced = aiohttp.TraceConfig()
-        paced.on_connection_create_start.append(lambda *_: pace.turn())
         self._session = aiohttp.ClientSession(
-            trace_configs=[paced],
+            trace_configs=[_traces()],
             connector=ProtocolConnector(partial(_Connection, self._clock), limit=self._connections),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -104,7 +102,12 @@ class HttpClient:
         async with self.response(request) as response:
             received_monotonic_s = self._clock.monotonic()
             if 300 <= response.status < 400:
-                raise FetchError(SourceState.INVALID, "answered with a redirect", status=response.status)
+                raise FetchError(
+                    SourceState.INVALID,
+                    "answered with a redirect",
+                    status=response.status,
+                    by_peer=not request.backend,  # else by whoever is before it
+                )
             limit = request.limit_bytes if response.status < 400 else ERROR_BODY_LIMIT_BYTES
             return Received(
                 status=response.status,
@@ -118,22 +121,43 @@ class HttpClient:
     @asynccontextmanager
     async def response(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer's head, its body still to come; an answer not read to its end costs the connection."""
-        async with self._session.request(
-            request.method,
-            request.url,
-            data=request.body,
-            headers=request.headers,
-            allow_redirects=False,
-            ssl=request.tls if request.tls is not None else True,
-            server_hostname=request.server_hostname,
-            proxy=request.proxy,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=request.connect_s),
-        ) as response:
-            try:
-                yield response
-            except BaseException:
-                response.close()
-                raise
+        try:
+            async with self._session.request(
+                request.method,
+                request.url,
+                data=request.body,
+                headers=request.headers,
+                allow_redirects=False,
+                ssl=request.tls if request.tls is not None else True,
+                server_hostname=request.server_hostname,
+                proxy=request.proxy,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=request.connect_s),
+                trace_request_ctx=request,
+            ) as response:
+                peer_time.begin()
+                try:
+                    yield response
+                except BaseException:
+                    response.close()
+                    raise
+        finally:
+            peer_time.end()
+
+
+def _traces() -> aiohttp.TraceConfig:
+    """Begins connections at a pace, and counts as a peer's time what comes after the wait for one."""
+    pace = Pace()
+
+    async def begin(_: object, context: SimpleNamespace, __: object) -> None:
+        # Where somebody is in between, it is the peer's once its answer comes.
+        if not context.trace_request_ctx.backend:
+            peer_time.begin()
+
+    traces = aiohttp.TraceConfig()
+    traces.on_connection_create_start.append(lambda *_: pace.turn())
+    traces.on_connection_create_start.append(begin)
+    traces.on_connection_reuseconn.append(begin)
+    return traces
 
 
 class _Connection(ResponseHandler):
@@ -184,20 +208,21 @@ async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
         raise _too_long(limit_bytes)
     decoder = _decoder(response.headers.get("Content-Encoding", "identity"))
     body = bytearray()
-    async for chunk in response.content.iter_any():
-        if decoder and decoder.eof:
-            # The decoder would keep all that follows, and copy it with each chunk.
-            raise FetchError(SourceState.INVALID, "the compressed body goes on after its end")
-        while chunk:
-            piece, chunk = _decompressed(decoder, chunk)
-            if len(body) + len(piece) > limit_bytes:
-                raise _too_long(limit_bytes)
-            await body_memory.take(len(piece))
-            body += piece
-            if chunk:
-                await asyncio.sleep(0)  # a few bytes may become megabytes
+    async with body_memory.arriving():
+        async for chunk in response.content.iter_any():
+            if decoder and decoder.eof:
+                # The decoder would keep all that follows, and copy it with each chunk.
+                raise _unusable("the compressed body goes on after its end")
+            while chunk:
+                piece, chunk = _decompressed(decoder, chunk)
+                if len(body) + len(piece) > limit_bytes:
+                    raise _too_long(limit_bytes)
+                await body_memory.take(len(piece))
+                body += piece
+                if chunk:
+                    await asyncio.sleep(0)  # a few bytes may become megabytes
     if decoder and not decoder.eof:
-        raise FetchError(SourceState.INVALID, "the compressed body ended early")
+        raise _unusable("the compressed body ended early")
     return bytes(body)
 
 
@@ -208,7 +233,7 @@ def _decompressed(decoder: "zlib._Decompress | None", chunk: bytes) -> tuple[byt
     try:
         return decoder.decompress(chunk, _PIECE_BYTES), decoder.unconsumed_tail
     except zlib.error as error:
-        raise FetchError(SourceState.INVALID, "the body is not the gzip it claims to be") from error
+        raise _unusable("the body is not the gzip it claims to be") from error
 
 
 def _decoder(encoding: str) -> "zlib._Decompress | None":
@@ -218,11 +243,15 @@ def _decoder(encoding: str) -> "zlib._Decompress | None":
         case "gzip" | "x-gzip":
             return zlib.decompressobj(wbits=31)
         case other:
-            raise FetchError(SourceState.INVALID, "unknown content encoding", detail=repr(excerpt(other, 32)))
+            raise _unusable("unknown content encoding", repr(excerpt(other, 32)))
 
 
 def _too_long(limit_bytes: int) -> FetchError:
-    return FetchError(SourceState.INVALID, f"the body is longer than {limit_bytes} bytes")
+    return _unusable(f"the body is longer than {limit_bytes} bytes")
+
+
+def _unusable(message: str, detail: str | None = None) -> FetchError:
+    return FetchError(SourceState.INVALID, message, detail=detail, by_peer=True)
 
 
 def retry_after_s(response: aiohttp.ClientResponse) -> int | None:

@@ -12,6 +12,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 
 from devicemanager.errors import DocumentError, ExcessError, FetchError, excerpt
 from devicemanager.model.usage import SourceState
+from devicemanager.transport import peer_time
 
 T = TypeVar("T")
 
@@ -24,8 +25,12 @@ class InterimAnswersError(BadHttpMessage):
 
 
 @asynccontextmanager
-async def within(deadline_s: float) -> AsyncIterator[float]:
+async def within(deadline_s: float, *, through: bool = False) -> AsyncIterator[float]:
     """Bounds the block in time and turns every foreign failure in it into a FetchError.
+
+    Args:
+        deadline_s: Seconds from now.
+        through: Whether somebody is between us and the peer, who may as well have broken the connection.
 
     Yields:
         When the time is over, by the loop's clock.
@@ -35,27 +40,28 @@ async def within(deadline_s: float) -> AsyncIterator[float]:
         async with asyncio.timeout_at(ends_s):
             yield ends_s
     except TimeoutError as error:
-        raise FetchError(SourceState.TIMEOUT, f"no complete answer within {deadline_s:.3g} s") from error
+        said = f"no complete answer within {deadline_s:.3g} s"
+        raise FetchError(SourceState.TIMEOUT, said, by_peer=peer_time.was_enough()) from error
     except aiohttp.ClientConnectorCertificateError as error:
         raise _certificate_refused(error.certificate_error) from error
     except aiohttp.ClientConnectorError as error:
         # The text of the error names the address, which belongs in the log only.
         raise FetchError(SourceState.UNREACHABLE, f"cannot connect: {_cause(error.os_error)}") from error
     except aiohttp.ClientPayloadError as error:
-        raise FetchError(SourceState.INVALID, "the body ended early or was garbled") from error
+        raise FetchError(SourceState.INVALID, "the body ended early or was garbled", by_peer=not through) from error
     except (aiohttp.ClientConnectionError, OSError) as error:
         raise FetchError(SourceState.UNREACHABLE, CONNECTION_LOST) from error
     except aiohttp.ClientError as error:
         ours = error.__cause__ if isinstance(error.__cause__, InterimAnswersError) else None
         said = ours.message if ours else "the answer is not valid HTTP"
-        raise FetchError(SourceState.INVALID, said, detail=excerpt(str(error))) from error
+        raise FetchError(SourceState.INVALID, said, detail=excerpt(str(error)), by_peer=not through) from error
 
 
 def unreadable(error: DocumentError) -> FetchError:
     """The failure of a peer whose document cannot be used. What is wrong may quote it, and is for the log."""
     excess = isinstance(error, ExcessError)
     message = "its answer holds more than is read" if excess else "its answer cannot be read"
-    return FetchError(SourceState.INVALID, message, detail=str(error), lasting=excess)
+    return FetchError(SourceState.INVALID, message, detail=str(error), lasting=excess, by_peer=True)
 
 
 async def attempt(read: Awaitable[T]) -> T | FetchError:

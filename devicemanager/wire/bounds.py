@@ -8,6 +8,8 @@ that contains such bytes only counts against its sender.
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from devicemanager.errors import ExcessError
 from devicemanager.wire.steps import Steps, at_once
 
@@ -51,6 +53,14 @@ class Bounds:
             yield
 
 
+class Skipped(msgspec.Struct, gc=False):
+    """An element of an array, an object of which nothing is read.
+
+    An array is decoded to these to count its elements: it ends at the first that is no object, and one takes 24
+    bytes; as ``msgspec.Raw`` a number of two bytes would take 56.
+    """
+
+
 def _count(body: bytes | str, character: str, begin: int) -> int:
     end = begin + _STEP_BYTES
     if isinstance(body, str):
@@ -71,8 +81,8 @@ LENIENT_SUMMARY: Final = Bounds(objects=65_536, values=327_680)
 POD: Final = Bounds(objects=4_096, values=32_768)
 """One pod of a summary: 64 containers with every block, and a hundred volumes, take a quarter."""
 
-API_OBJECT: Final = Bounds(objects=131_072, values=262_144)
-"""Any one object of an API server, which stores at most 1.5 MiB of one, its managed fields included."""
+API_OBJECT: Final = Bounds(objects=32_768, values=131_072)
+"""Any one object of an API server: a pod has some hundreds, its managed fields included."""
 
 LIST_PAGE: Final = Bounds(objects=1_048_576, values=4_194_304)
 """One page of a list: its objects are decoded one by one, each held to ``API_OBJECT``."""

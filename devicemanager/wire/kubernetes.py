@@ -8,11 +8,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from devicemanager.errors import DocumentError, excerpt
+from devicemanager.errors import DocumentError, ExcessError, excerpt
 from devicemanager.wire import bounds
 from devicemanager.wire.steps import Steps, at_once
 
 T = TypeVar("T")
+
+PAGE_ITEMS_LIMIT: Final = 50_000
+"""Objects of one page: of 16 MiB, the longest that is read, each would have 335 bytes, which is less than any."""
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -55,6 +58,12 @@ class ListPage(Document, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
+class _CountedPage(Document, frozen=True):
+    """A page of which nothing is looked at but how many items there are, all of them objects."""
+
+    items: list[bounds.Skipped] | None = None
+
+
 class WatchLine(Document, frozen=True):
     """One line of a watch."""
 
@@ -75,6 +84,7 @@ class AnyObject(Document, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+_COUNTED_PAGE: Final = msgspec.json.Decoder(_CountedPage)
 _LIST_PAGE: Final = msgspec.json.Decoder(ListPage)
 _WATCH_LINE: Final = msgspec.json.Decoder(WatchLine)
 _ANY_OBJECT: Final = msgspec.json.Decoder(AnyObject)
@@ -89,6 +99,10 @@ def parse_list_page(body: bytes) -> ListPage:
 def parse_list_page_in_steps(body: bytes) -> Steps[ListPage]:
     """The same in steps."""
     yield from bounds.LIST_PAGE.check_in_steps(body, "list")
+    if len(body) > 2 * PAGE_ITEMS_LIMIT:  # a shorter one cannot hold as many
+        if len(_decoded(_COUNTED_PAGE, body, "list").items or ()) > PAGE_ITEMS_LIMIT:
+            raise ExcessError(f"list: more than {PAGE_ITEMS_LIMIT} items")
+        yield
     return _decoded(_LIST_PAGE, body, "list")
 
 

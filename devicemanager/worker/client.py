@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.serving.budget import WORKER_DOCUMENTS, DocumentLimits
+from devicemanager.transport.document_limits import WORKER_DOCUMENTS, DocumentLimits
 from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.worker.cluster import Cluster, ClusterClient
 from devicemanager.worker.credentials import CredentialsSource
@@ -22,6 +22,7 @@ from devicemanager.worker.device_managers import DeviceManagers
 from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess
 from devicemanager.worker.kubelet import KubeletSource, ProxiedKubelets
 from devicemanager.worker.metrics_server import MetricsServer
+from devicemanager.worker.pages import Lister
 from devicemanager.worker.read import WorkloadReader
 from devicemanager.worker.slices import Slices
 from devicemanager.worker.sources import AGES, Ages, Sources
@@ -69,11 +70,13 @@ class Client:
         readers: One per kind of workload, by the plural of its resource.
         cluster: The API server's client, for whatever else is to be asked.
         sources: With the statistics of the shared reads.
+        lister: For whatever else is to be listed there.
     """
 
     readers: Mapping[str, WorkloadReader]
     cluster: ClusterClient
     sources: Sources
+    lister: Lister
 
     @property
     def reader(self) -> WorkloadReader:
@@ -101,10 +104,13 @@ async def connect(
     decoding = Decoding(slices)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(ClusterClient(credentials, clock))
-        device_managers = await stack.enter_async_context(_device_managers(cluster, options, clock, decoding))
+        lister = Lister(cluster, clock, slices, bodies)
+        device_managers = await stack.enter_async_context(
+            _device_managers(cluster, options, clock, decoding, lister)
+        )
         kubelets: KubeletSource = ProxiedKubelets(cluster, decoding)
         if options.kubelets is not None:
-            direct = DirectKubelets(cluster, cluster, options.kubelets, clock, decoding)
+            direct = DirectKubelets(cluster, cluster, options.kubelets, clock, decoding, bodies)
             kubelets = await stack.enter_async_context(direct)
         sources = await stack.enter_async_context(
             Sources(
@@ -133,7 +139,7 @@ async def connect(
                 background.create_task(device_managers.follow()),
             ]
             try:
-                yield Client(readers, cluster, sources)
+                yield Client(readers, cluster, sources, lister)
             except BaseException as error:  # noqa: BLE001 - raised again below as itself, not in a group of ours
                 failure = error
             finally:
@@ -152,7 +158,9 @@ async def connect_reader(
         yield side.readers[workload.resource.plural]
 
 
-def _device_managers(cluster: Cluster, options: ReadOptions, clock: Clock, decoding: Decoding) -> DeviceManagers:
+def _device_managers(
+    cluster: Cluster, options: ReadOptions, clock: Clock, decoding: Decoding, lister: Lister
+) -> DeviceManagers:
     return DeviceManagers(
         cluster,
         options.device_manager_tls,
@@ -160,4 +168,5 @@ def _device_managers(cluster: Cluster, options: ReadOptions, clock: Clock, decod
         namespace=options.device_manager_namespace,
         server_name=options.device_manager_server_name,
         decoding=decoding,
+        lister=lister,
     )

@@ -207,7 +207,7 @@ class ClusterClient(Cluster):
         body: bytes | None = None,
         retryable: Collection[int] = retries.STATUSES,
     ) -> Received:
-        async with within(deadline_s) as ends_s:
+        async with within(deadline_s, through=True) as ends_s:
 
             async def ask(shown: Credentials) -> Received:
                 request = self._request(method, path, params, shown, limit_bytes, body)

@@ -6,7 +6,7 @@ verified under a name given separately, because certificates name the device man
 
 import math
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn, Self
 
@@ -23,6 +23,8 @@ from devicemanager.transport.client import HttpClient
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import snapshot
+from devicemanager.wire.memory_of import size_in_steps
+from devicemanager.wire.steps import Steps
 from devicemanager.worker.cluster import Cluster, object_path
 from devicemanager.worker.deadlines import Countdown
 from devicemanager.worker.decoding import Decoding
@@ -34,6 +36,7 @@ from devicemanager.worker.device_manager_pods import (
     describe,
     newest_first,
 )
+from devicemanager.worker.pages import Lister
 from devicemanager.worker.reflector import Reflector
 
 READ_DEADLINE_S: Final = 3.0
@@ -55,10 +58,15 @@ _log: FilteringBoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRead:
-    """A snapshot and what is known of its age."""
+    """A snapshot and what is known of its age.
+
+    Attributes:
+        held_bytes: Memory that the snapshot takes while it is kept.
+    """
 
     snapshot: PeerSnapshot
     received: Received
+    held_bytes: int
 
     def reading(self, clock: Clock, asked_at_s: float = math.inf) -> SnapshotReading:
         """The snapshot, with its age at this moment.
@@ -90,6 +98,7 @@ class DeviceManagers:
         namespace: Where the device managers run, and nowhere else is looked.
         server_name: The name their certificates carry; None to verify the address.
         decoding: Shared with others that decode; None for an own.
+        lister: Lists their pods; None for an own.
     """
 
     def __init__(
@@ -101,6 +110,7 @@ class DeviceManagers:
         namespace: str,
         server_name: str | None = None,
         decoding: Decoding | None = None,
+        lister: Lister | None = None,
     ) -> None:
         self._tls = tls
         self._http = HttpClient(clock)
@@ -113,6 +123,7 @@ class DeviceManagers:
             describe,
             params={"labelSelector": f"{COMPONENT_LABEL}={COMPONENT}"},
             name="device-managers",
+            lister=lister,
         )
         self._clock = clock
         self._failed: dict[DeviceManager, float] = {}
@@ -159,7 +170,19 @@ class DeviceManagers:
             without_sample = without_sample or outcome
         if without_sample is not None:
             return without_sample
-        raise failures[0]
+        raise _first_of(failures)
+
+    def answering(self, place: Place) -> Set[DeviceManager]:
+        """The pods that answer for a node and manufacturer now."""
+        self._index_pods()
+        return frozenset(self._index.get(place, ()))
+
+    def _index_pods(self) -> None:
+        if self._indexed != self._pods.changes:
+            self._index = newest_first(self._pods.items.values())
+            self._indexed = self._pods.changes
+            known = set(self._pods.items.values())
+            self._failed = {each: at_s for each, at_s in self._failed.items() if each in known}
 
     async def _candidates(self, node: str, manufacturer: str) -> Sequence[DeviceManager]:
         """The pods to ask, the best first: those that failed last time wait behind the others."""
@@ -170,11 +193,7 @@ class DeviceManagers:
             raise FetchError(
                 problem.state, f"the device managers cannot be listed: {problem.message}", detail=problem.detail
             )
-        if self._indexed != self._pods.changes:
-            self._index = newest_first(self._pods.items.values())
-            self._indexed = self._pods.changes
-            known = set(self._pods.items.values())
-            self._failed = {each: at_s for each, at_s in self._failed.items() if each in known}
+        self._index_pods()
         found = self._index.get((node, manufacturer), ())
         if not found:
             raise FetchError(
@@ -210,7 +229,7 @@ class DeviceManagers:
             if not isinstance(outcome, FetchError):
                 return await self._read(device_manager, outcome)
             failures.append(outcome)
-        raise failures[0]
+        raise _first_of(failures)
 
     async def _exchange(self, url: URL, deadline_s: float, *, retried: bool) -> Received:
         async with within(deadline_s) as ends_s:
@@ -225,12 +244,14 @@ class DeviceManagers:
 
     async def _read(self, device_manager: DeviceManager, received: Received) -> SnapshotRead:
         if received.status != 200:
-            raise FetchError(_state_of(received.status), f"HTTP {received.status}", status=received.status)
-        found = await self._decoding(snapshot.parse_in_steps, received.body)
+            raise FetchError(
+                _state_of(received.status), f"HTTP {received.status}", status=received.status, by_peer=True
+            )
+        found, held_bytes = await self._decoding(_measured_in_steps, received.body)
         if found.node_name is not None and found.node_name != device_manager.node:
             named = repr(excerpt(found.node_name, 64))
-            raise FetchError(SourceState.INVALID, "it answers for another node", detail=named)
-        return SnapshotRead(_only(found, device_manager.manufacturer), received.without_body())
+            raise FetchError(SourceState.INVALID, "it answers for another node", detail=named, by_peer=True)
+        return SnapshotRead(_only(found, device_manager.manufacturer), received.without_body(), held_bytes)
 
     def _request(self, url: URL) -> Request:
         if self._tls is None:
@@ -243,6 +264,17 @@ class DeviceManagers:
             tls=self._tls(),
             server_hostname=self._server_name,
         )
+
+
+def _measured_in_steps(body: bytes) -> Steps[tuple[PeerSnapshot, int]]:
+    """A snapshot, and the memory that it takes."""
+    found = yield from snapshot.parse_in_steps(body)
+    return found, (yield from size_in_steps(found))
+
+
+def _first_of(failures: Sequence[FetchError]) -> FetchError:
+    """How it failed first; by the fault of the peer, where that shows only later in the time that it had in all."""
+    return failures[0].again(by_peer=any(failure.by_peer for failure in failures))
 
 
 def _only(found: PeerSnapshot, manufacturer: str) -> PeerSnapshot:

@@ -6,7 +6,7 @@ name given separately. Each kubelet is shown the worker's own token, as the API 
 
 import ipaddress
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -20,7 +20,9 @@ from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
 from devicemanager.rules.object_names import is_name
+from devicemanager.serving.budget import BODY_BYTES
 from devicemanager.settings.kubelet import NODE_NAME
+from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.transport.client import HttpClient
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
@@ -45,6 +47,9 @@ DEFAULT_PORT: Final = 10250
 
 ADDRESS_MAX_AGE_S: Final = 600.0
 """A node seldom moves; one that cannot be reached, or answers as another, is looked up again at once."""
+
+RELOCATED_AFTER_S: Final = 10.0
+"""How often the Node of a kubelet in back-off is read again while somebody asks: another address ends that."""
 
 ADDRESSES_AT_MOST: Final = 4
 """Tried of one node: two families of two types."""
@@ -88,6 +93,7 @@ class DirectKubelets(KubeletSource):
         access: How to ask.
         clock: For the times of answers.
         decoding: Shared with others that decode; None for an own.
+        bodies: Counts what Nodes take; None for an own one.
     """
 
     def __init__(
@@ -97,6 +103,7 @@ class DirectKubelets(KubeletSource):
         access: KubeletAccess,
         clock: Clock,
         decoding: Decoding | None = None,
+        bodies: BodyMemory | None = None,
     ) -> None:
         self._cluster = cluster
         self._bearer = bearer
@@ -104,6 +111,7 @@ class DirectKubelets(KubeletSource):
         self._clock = clock
         self._http = HttpClient(clock)
         self._decoding = decoding or Decoding()
+        self._bodies = bodies or BodyMemory(BODY_BYTES)
         self._nodes: SharedReads[str, _Located] = SharedReads(self._locate, clock, max_age_s=ADDRESS_MAX_AGE_S)
 
     async def __aenter__(self) -> Self:
@@ -116,6 +124,18 @@ class DirectKubelets(KubeletSource):
     ) -> None:
         await self._nodes.__aexit__(kind, error, trace)
         await self._http.__aexit__()
+
+    @override
+    def answering(self, node: str) -> Set[URL]:
+        """The addresses that the Node has, read again now and then."""
+        located = self._nodes.peek(node)
+        if not isinstance(located, _Located):
+            return frozenset()
+        found = frozenset(located.urls)
+        if self._clock.monotonic() - located.read_at_s >= RELOCATED_AFTER_S:
+            self._nodes.forget(node)
+            self._nodes.begin(node, deadline_s=READ_DEADLINE_S)
+        return found
 
     @override
     async def read(self, node: str) -> NodeRead:
@@ -132,18 +152,22 @@ class DirectKubelets(KubeletSource):
         if not isinstance(outcome, FetchError):
             return outcome
         if left.over:
-            raise FetchError(SourceState.TIMEOUT, f"no complete answer within {READ_DEADLINE_S:.3g} s")
+            late = f"no complete answer within {READ_DEADLINE_S:.3g} s"
+            raise FetchError(SourceState.TIMEOUT, late, by_peer=outcome.by_peer)
         raise outcome
 
     async def _located(self, node: str, left: Countdown) -> "_Located":
         async with within(left.left_s):
-            return await self._nodes.read(node, deadline_s=left.left_s)
+            try:
+                return await self._nodes.read(node, deadline_s=left.left_s)
+            except FetchError as error:
+                raise error.again(by_peer=False) from error  # what the API server did is no kubelet's fault
 
     async def _read_at(self, node: str, located: "_Located", left: Countdown) -> NodeRead:
         async with within(left.left_s) as ends_s:
             received = await self._ask(node, located, ends_s)
         if received.status != 200:
-            raise fetch_error(received.status, received.body)
+            raise fetch_error(received.status, received.body).again(by_peer=True)
         return replace(await decoded(received, self._decoding, node), cpu_nanocores=located.cpu_nanocores)
 
     async def _ask(self, node: str, located: "_Located", ends_s: float) -> Received:
@@ -185,7 +209,8 @@ class DirectKubelets(KubeletSource):
 
     async def _locate(self, node: str) -> "_Located":
         path = object_path("/api/v1/nodes", node)
-        found = nodes.parse(await self._cluster.get(path, deadline_s=READ_DEADLINE_S))
+        with self._bodies.api_server.holding():
+            found = nodes.parse(await self._cluster.get(path, deadline_s=READ_DEADLINE_S))
         types = self._access.address_types
         if self._access.tls().verify_mode is ssl.CERT_NONE:
             # Whoever answers is shown our token: only where the first choice is.

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from collections.abc import Hashable, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
@@ -17,7 +18,7 @@ from devicemanager.model.usage import PodReading, SourceFailure, SourceState
 from devicemanager.rules import freshness
 from devicemanager.rules import kubelet as rules
 from devicemanager.rules.kubelet_blocks import NodeCapacity, is_stale
-from devicemanager.serving.budget import BODY_BYTES
+from devicemanager.transport.document_limits import BODY_BYTES
 from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received
 from devicemanager.wire import kubelet_summary
@@ -49,6 +50,11 @@ class NodeRead:
     summary: Summary
     received: Received
     cpu_nanocores: int | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it takes while it is kept."""
+        return self.summary.held_bytes
 
     def is_stale(self, clock: Clock) -> bool:
         """Whether the node's own figures were old when they came, by the kubelet's own clock."""
@@ -108,6 +114,10 @@ class KubeletSource(Protocol):
         """The node's summary now. Raises FetchError."""
         ...
 
+    def answering(self, node: str) -> Set[Hashable]:
+        """Where the node's kubelet answers, as far as is known and may change; asked while it is in back-off."""
+        ...
+
 
 class ProxiedKubelets(KubeletSource):
     """Through ``nodes/proxy`` of the API server, which must be granted to us."""
@@ -116,6 +126,10 @@ class ProxiedKubelets(KubeletSource):
         self._cluster = cluster
         self._turns = asyncio.Semaphore(PROXIED_AT_ONCE)
         self._decoding = decoding or Decoding()
+
+    @override
+    def answering(self, node: str) -> Set[Hashable]:
+        return frozenset()
 
     @override
     async def read(self, node: str) -> NodeRead:
@@ -130,6 +144,9 @@ async def decoded(received: Received, decoding: Decoding, node: str) -> NodeRead
     summary = await decoding(kubelet_summary.decode_in_steps, received.body)
     if summary.node_name is not None and summary.node_name != node:
         raise AnotherNodeError(
-            SourceState.INVALID, "it answers for another node", detail=repr(excerpt(summary.node_name, 64))
+            SourceState.INVALID,
+            "it answers for another node",
+            detail=repr(excerpt(summary.node_name, 64)),
+            by_peer=True,
         )
     return NodeRead(summary, received.without_body())

@@ -12,13 +12,15 @@ from typing import Final
 from devicemanager.clock import Clock
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState, WorkloadUsage
-from devicemanager.rules.merge import ALLOCATION
+from devicemanager.rules.merge import ALLOCATION, PodOutcome
 from devicemanager.transport.failures import attempt
 from devicemanager.wire.pods import Pod
 from devicemanager.wire.steps import Steps
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.deadlines import Countdown, Deadlines
+from devicemanager.worker.kubelet import NodeRead
 from devicemanager.worker.outcomes import Choose, DeadlineExceeded, ListOutcome, ListResult, Select, Unavailable
+from devicemanager.worker.single_flight import Pending
 from devicemanager.worker.sources import Sources, assemble, of_pod
 from devicemanager.worker.workloads.reads import Name, WorkloadReads
 from devicemanager.worker.workloads.workload import Located, NotLocated
@@ -102,25 +104,27 @@ async def _measured(
     for row in rows:
         by_node.setdefault(row.node_name, []).append(row)
 
+    async def figures(kubelet: Pending[NodeRead], mine: Sequence[Located]) -> Sequence[PodOutcome]:
+        read = await kubelet.outcome()
+        return await sources.slices.map(lambda row: of_pod(read, row, clock), mine)
+
     async def of_node(node: str, mine: Sequence[Located]) -> Sequence[WorkloadUsage]:
         async with turns:
             asked_at_s = clock.monotonic()
-            kubelet_read = sources.begin_kubelet(
-                node, [row.pod for row in mine], deadline_s=left.at_most(deadlines.kubelet_s)
-            )
-            deadline_s = left.at_most(deadlines.device_manager_s)
+            kubelet_s, snapshot_s = map(left.at_most, (deadlines.kubelet_s, deadlines.device_manager_s))
             snapshot_reads = {
-                name: sources.snapshots.begin((node, name), deadline_s=deadline_s)
+                name: sources.snapshots.begin((node, name), deadline_s=snapshot_s)
                 for name in dict.fromkeys(name for row in mine for name in row.allocation.manufacturers)
             }
-            kubelet = await kubelet_read.outcome()
+            # No name for the read: it may be megabytes, and device managers may take seconds.
+            outcomes = await figures(
+                sources.begin_kubelet(node, [row.pod for row in mine], deadline_s=kubelet_s), mine
+            )
             snapshots = {name: await read.outcome() for name, read in snapshot_reads.items()}
-        return await sources.slices.map(
-            lambda row: assemble(
-                row, clock, kubelet=of_pod(kubelet, row, clock), snapshots=snapshots, asked_at_s=asked_at_s
-            ),
-            mine,
-        )
+            return await sources.slices.map(
+                lambda each: assemble(each[0], clock, kubelet=each[1], snapshots=snapshots, asked_at_s=asked_at_s),
+                zip(mine, outcomes, strict=True),
+            )
 
     async with asyncio.TaskGroup() as tasks:
         reads = [tasks.create_task(of_node(node, mine)) for node, mine in by_node.items()]

@@ -12,7 +12,7 @@ import structlog
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.serving.budget import BODY_BYTES
+from devicemanager.transport.document_limits import BODY_BYTES
 from devicemanager.serving.log_rate import RateLimitedLog
 from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.transport.failures import unreadable
@@ -54,7 +54,7 @@ class Lister:
         cluster: Where they live.
         clock: Limits the lines in the log.
         slices: In which pages are read; None for own ones.
-        bodies: Counts what pages take; None for nobody.
+        bodies: Counts what pages take; None for an own one.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Lister:
         try:
             async with asyncio.timeout(deadline_s):
                 while True:
-                    with self._bodies.holding():
+                    with self._bodies.api_server.holding():
                         body = await self._cluster.get(
                             path, query, deadline_s=deadline_s, limit_bytes=PAGE_LIMIT_BYTES
                         )

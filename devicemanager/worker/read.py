@@ -125,12 +125,15 @@ class WorkloadReader(Reader):
         kubelet_read = self._sources.begin_kubelet(
             located.node_name, [located.pod], deadline_s=left.at_most(deadlines.kubelet_s)
         )
+        kubelet: PodOutcome | None = None
         if await kubelet_read.settled(deadlines.hedge_s):
             kubelet = of_pod(await kubelet_read.outcome(), located, self._clock)
             if isinstance(kubelet, PodReading):
                 return kubelet, None
         fallback_read = self._sources.metrics.begin(name, deadline_s=left.at_most(deadlines.fallback_s))
-        kubelet = of_pod(await kubelet_read.outcome(), located, self._clock)
+        if kubelet is None:
+            kubelet = of_pod(await kubelet_read.outcome(), located, self._clock)
+        del kubelet_read  # it may be megabytes, and the other answer may take seconds
         if isinstance(kubelet, PodReading) and not await fallback_read.settled(0):
             return kubelet, None
         return kubelet, of_pod(await fallback_read.outcome(), located, self._clock)

@@ -45,6 +45,7 @@ class Reflector(Generic[T]):
         recheck_s: Seconds after which the collection is listed again whatever the watch says; None to trust it.
         changed: Called after each change of ``items``.
         jitter: Gives random numbers from 0..1, so that not all replicas come back at once.
+        lister: Of the same API server, shared with others that list; None for an own.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Reflector(Generic[T]):
         recheck_s: float | None = None,
         changed: Callable[[], None] = lambda: None,
         jitter: Callable[[], float] = random.random,
+        lister: Lister | None = None,
     ) -> None:
         self._cluster = cluster
         self._path = path
@@ -69,7 +71,7 @@ class Reflector(Generic[T]):
         self._jitter = jitter
         self._opened_s: float | None = None
         self._distrust_s = 0.0
-        self._lister = Lister(cluster)
+        self._lister = lister or Lister(cluster)
         self._full = False
         self._items: dict[str, T] = {}
         self._recheck_at_s: float | None = None

@@ -1,12 +1,16 @@
 """A cache with one call in flight per key, shared by all callers; its answer is kept for a time.
 
-A flight does not end with a caller that leaves or is cancelled. Answers and flights are bounded in number.
+A flight does not end with a caller that leaves or is cancelled. Answers and flights are bounded in number, and
+answers in bytes. A peer that misbehaves may be left alone for a while; its callers get its failure meanwhile.
+
+Longer than 300 lines: what is under way, kept and left alone is one state, in which one step decides on all three.
 """
 
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Set
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -29,7 +33,12 @@ FLIGHTS_AT_MOST: Final = 4096
 """Under way at once. Flights outlive those who began them, so callers who leave at once could begin any number."""
 
 NOT_ASKED: Final = "; it is not asked again for a while"
-"""What callers are told beside the failure of a peer that is left alone."""
+"""What callers are told beside the failure of a peer in back-off."""
+
+TOO_LARGE: Final = "its last answer is too large to be kept for others"
+
+LARGEST_PART: Final = 8
+"""No answer takes more than one part in so many of what all kept ones may: none empties the cache of the others."""
 
 _SWEEP_S: Final = 1.0
 """How often what is kept is looked through, at most."""
@@ -63,17 +72,22 @@ class Keeping(Generic[K, V]):
     """What decides on kept outcomes beside their age and number.
 
     Attributes:
-        most_bytes: Of all kept answers; those used longest ago go first.
+        most_bytes: Of all kept answers; expired ones go first, then those used longest ago. One that takes more
+            than an eighth of it is not kept at all.
         size: What an answer takes, in bytes.
-        longer_s: For how long an answer is kept at least, in seconds from when it was asked for.
-        pause_s: Seconds for which a peer is left alone after a failure, 0 for not at all; its callers get the
-            failure at once. It is given how many failures of the kind there were in a row.
+        longer_s: For how long an answer is kept at least, in seconds from when it was asked for. Where it is too
+            large for that, its peer is not asked for as long.
+        backoff_s: Seconds for which a peer is not asked again after a failure, 0 for not at all; its callers get
+            the failure at once. It is given how many failures of the kind there were in a row.
+        answering: Who answers for a key, as far as is known. A back-off ends once somebody is there who was not
+            when it began.
     """
 
     most_bytes: float = math.inf
     size: Callable[[V], int] = lambda _: 0
     longer_s: Callable[[V], float] = lambda _: 0.0
-    pause_s: Callable[[K, FetchError, int], float] = lambda *_: 0.0
+    backoff_s: Callable[[K, FetchError, int], float] = lambda *_: 0.0
+    answering: Callable[[K], Set[Hashable]] = lambda _: frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +95,20 @@ class _Kept(Generic[V]):
     until_s: float
     outcome: V | FetchError
     size: int = 0
+    by: Set[Hashable] = frozenset()
+    """Who had failed, where it is a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """Failures in a row after which a peer is not asked for a while.
+
+    Attributes:
+        by: Who answered, the last time.
+    """
+
+    number: int
+    by: Set[Hashable]
 
 
 class Pending(Generic[V]):
@@ -144,7 +172,7 @@ class SingleFlightCache(Generic[K, V]):
         self._flights_at_most = flights_at_most
         self._keeping: Keeping[K, V] = keeping or Keeping()
         self._kept_bytes = 0
-        self._failures: OrderedDict[K, int] = OrderedDict()  # in a row, of those that are left alone for a while
+        self._failures: OrderedDict[K, _Failed] = OrderedDict()
         self._tasks = asyncio.TaskGroup()
         self._flights: dict[K, asyncio.Task[V | FetchError]] = {}
         self._kept: dict[K, _Kept[V]] = {}
@@ -170,18 +198,22 @@ class SingleFlightCache(Generic[K, V]):
         return len(self._kept)
 
     def known(self, key: K) -> V | FetchError | None:
-        """The kept answer that is still good, or the lasting failure; None without one."""
-        kept = self._kept.get(key)
-        if kept is None or self._clock.monotonic() >= kept.until_s:
+        """The kept answer that is still good, or the kept failure; None without one."""
+        kept = self._good(key)
+        if kept is None:
             return None
         self._kept[key] = self._kept.pop(key)  # to the end: dictionaries keep order, and the first goes first
         self.statistics.reused += 1
         return kept.outcome
 
+    def peek(self, key: K) -> V | FetchError | None:
+        """What is kept, as for :meth:`known`, without counting as its use."""
+        kept = self._good(key)
+        return None if kept is None else kept.outcome
+
     def settled_or_under_way(self, key: K) -> bool:
         """Whether :meth:`join` would begin no flight."""
-        kept = self._kept.get(key)
-        return key in self._flights or (kept is not None and self._clock.monotonic() < kept.until_s)
+        return key in self._flights or self._good(key) is not None
 
     def join(
         self, key: K, fetch: Callable[[], Awaitable[V]], *, deadline_s: float | None = None, keep: bool = True
@@ -207,7 +239,11 @@ class SingleFlightCache(Generic[K, V]):
                 refused = OverloadedError(SourceState.UNREACHABLE, "too many reads are under way")
                 return Pending(refused, deadline_s)
             self.statistics.started += 1
-            flight = self._flights[key] = self._tasks.create_task(self._fly(key, fetch, keep=keep))
+            flight = self._flights[key] = self._tasks.create_task(
+                # What its first caller counts, as its memory, must not be what a flight of many counts too.
+                self._fly(key, fetch, keep=keep),
+                context=Context(),
+            )
         else:
             self.statistics.joined += 1
         return Pending(flight, deadline_s)
@@ -238,6 +274,16 @@ class SingleFlightCache(Generic[K, V]):
         if kept is not None and not isinstance(kept.outcome, FetchError) and outdated(kept.outcome):
             self.forget(key)
 
+    def _good(self, key: K) -> "_Kept[V] | None":
+        kept = self._kept.get(key)
+        if kept is None or self._clock.monotonic() >= kept.until_s:
+            return None
+        if isinstance(kept.outcome, FetchError) and not self._keeping.answering(key) <= kept.by:
+            self._failures.pop(key, None)
+            self.forget(key)
+            return None
+        return kept
+
     async def _fly(self, key: K, fetch: Callable[[], Awaitable[V]], *, keep: bool) -> V | FetchError:
         started_s = self._clock.monotonic()
         try:
@@ -250,24 +296,36 @@ class SingleFlightCache(Generic[K, V]):
                 self._keep_failure(key, outcome)
             return outcome
         self._failures.pop(key, None)
-        age_s = max(self._max_age_s, self._keeping.longer_s(outcome))
-        if keep and age_s > 0:
-            self._keep(key, _Kept(started_s + age_s, outcome, self._keeping.size(outcome)))
+        if keep:
+            self._keep_answer(key, outcome, started_s)
         return outcome
 
+    def _keep_answer(self, key: K, answer: V, started_s: float) -> None:
+        longer_s, size = self._keeping.longer_s(answer), self._keeping.size(answer)
+        age_s = max(self._max_age_s, longer_s)
+        if size <= self._keeping.most_bytes / LARGEST_PART:
+            if age_s > 0:
+                self._keep(key, _Kept(started_s + age_s, answer, size))
+            return
+        self.forget(key)
+        if longer_s > 0:  # to read it again for each caller would cost everybody time
+            refused = FetchError(SourceState.INVALID, TOO_LARGE + NOT_ASKED)
+            self._keep(key, _Kept(started_s + longer_s, refused, by=self._keeping.answering(key)))
+
     def _keep_failure(self, key: K, failure: FetchError) -> None:
-        """Keep a failure after which its peer is left alone, or that is a lasting one."""
-        failures = self._failures.get(key, 0) + 1
-        pause_s = self._keeping.pause_s(key, failure, failures)
-        if pause_s > 0:
-            self._failures[key] = failures
+        """Keep a failure after which its peer is not asked for a while, or that is a lasting one."""
+        before, by = self._failures.get(key), self._keeping.answering(key)
+        number = 1 if before is None or not by <= before.by else before.number + 1
+        backoff_s = self._keeping.backoff_s(key, failure, number)
+        if backoff_s > 0:
+            self._failures[key] = _Failed(number, by)
             self._failures.move_to_end(key)
             if len(self._failures) > KEEP_AT_MOST:
                 self._failures.popitem(last=False)
-        kept_s = max(pause_s, self._max_age_s if failure.lasting else 0.0)
+        kept_s = max(backoff_s, self._max_age_s if failure.lasting else 0.0)
         if kept_s > 0:
-            kept = failure.again(NOT_ASKED) if pause_s > 0 else failure
-            self._keep(key, _Kept(self._clock.monotonic() + kept_s, kept))
+            kept = failure.again(NOT_ASKED) if backoff_s > 0 else failure
+            self._keep(key, _Kept(self._clock.monotonic() + kept_s, kept, by=by))
 
     async def _outcome(self, key: K, fetch: Callable[[], Awaitable[V]]) -> V | FetchError:
         try:
@@ -284,7 +342,9 @@ class SingleFlightCache(Generic[K, V]):
         self.forget(key)
         self._kept[key] = kept
         self._kept_bytes += kept.size
-        while len(self._kept) > self._keep_at_most or self._kept_bytes > self._keeping.most_bytes:
+        if self._is_over:
+            self._drop_expired()
+        while self._is_over:
             self.forget(next(iter(self._kept)))
         if self._sweeper is None and self._kept:
             self._sweep_in(max(self._max_age_s, _SWEEP_S))
@@ -292,10 +352,17 @@ class SingleFlightCache(Generic[K, V]):
     def _sweep_in(self, delay_s: float) -> None:
         self._sweeper = asyncio.get_running_loop().call_later(delay_s, self._sweep)
 
-    def _sweep(self) -> None:
+    @property
+    def _is_over(self) -> bool:
+        return len(self._kept) > self._keep_at_most or self._kept_bytes > self._keeping.most_bytes
+
+    def _drop_expired(self) -> None:
         now_s = self._clock.monotonic()
         for key in [key for key, kept in self._kept.items() if kept.until_s <= now_s]:
             self.forget(key)
+
+    def _sweep(self) -> None:
+        self._drop_expired()
         self._sweeper = None
         if self._kept:
             self._sweep_in(max(self._max_age_s, _SWEEP_S))

@@ -39,10 +39,11 @@ class SourceHealth:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._allowances: dict[str, LineAllowance] = {}
-        self._left_out: Counter[str] = Counter()
+        self._allowances: dict[tuple[str, bool], LineAllowance] = {}
+        self._left_out: Counter[tuple[str, bool]] = Counter()
         self._states: OrderedDict[tuple[str, str | None], str] = OrderedDict()
-        self._set_aside: OrderedDict[tuple[str, str | None], float] = OrderedDict()
+        self._backed_off: OrderedDict[tuple[str, str | None], float] = OrderedDict()
+        self._kinds_backed_off: set[str] = set()
         self.up: dict[str, bool] = {}
         self.failures: Counter[tuple[str, str]] = Counter()
 
@@ -57,9 +58,14 @@ class SourceHealth:
         peer, kind = (source, node), _kind(source)
         self.up[kind] = fault is None
         where = {} if node is None else {"node": node}
+        if peer in self._backed_off:
+            self._backed_off[peer] = 0.0  # it was asked
         if fault is None:
-            if peer in self._set_aside:
-                self._set_aside[peer] = 0.0
+            if (
+                self._backed_off.pop(peer, None) is not None
+                and (more := self._line(source, backoff=True)) is not None
+            ):
+                _log.info("source_backoff_ended", source=source, **where, **more)
             if self._states.pop(peer, None) is not None and (more := self._line(source)) is not None:
                 _log.info("source_recovered", source=source, **where, **more)
             return
@@ -73,39 +79,32 @@ class SourceHealth:
                 state, error = fault.state, fault.said
                 _log.warning("source_failed", source=source, **where, state=state, error=error, **more)
 
-    def set_aside(
-        self, source: str, node: str | None, fault: SourceFailure, *, failures: int, pause_s: float
+    def backed_off(
+        self, source: str, node: str | None, fault: SourceFailure, *, failures: int, backoff_s: float
     ) -> None:
-        """Record that a peer is not asked again for a while.
+        """Record that a peer is in back-off: logged when that begins, and when it answers well again.
 
         Args:
             source: As for :meth:`note`, and so the next two.
             failures: How often in a row it failed so.
-            pause_s: For how long.
+            backoff_s: Seconds from now until it may be asked again.
         """
         peer = (source, node)
-        self._set_aside.pop(peer, None)
-        self._set_aside[peer] = self._clock.monotonic() + pause_s
-        if len(self._set_aside) > REMEMBERED_FAULTS:
-            self._set_aside.popitem(last=False)
-        if (more := self._line(source)) is not None:
+        begins = self._backed_off.pop(peer, None) is None or failures == 1
+        self._backed_off[peer] = self._clock.monotonic() + backoff_s
+        self._kinds_backed_off.add(_kind(source))
+        if len(self._backed_off) > REMEMBERED_FAULTS:
+            self._backed_off.popitem(last=False)
+        if begins and (more := self._line(source, backoff=True)) is not None:
             where = {} if node is None else {"node": node}
-            _log.warning(
-                "source_set_aside",
-                source=source,
-                **where,
-                state=fault.state,
-                error=fault.said,
-                failures=failures,
-                pause_s=round(pause_s, 1),
-                **more,
-            )
+            state, error = fault.state, fault.said
+            _log.warning("source_backed_off", source=source, **where, state=state, error=error, **more)
 
-    def now_set_aside(self) -> Mapping[str, int]:
-        """Kind -> peers that are not asked at this moment; 0 for a kind that once had one."""
+    def in_backoff(self) -> Mapping[str, int]:
+        """Kind -> peers that are in back-off at this moment; 0 for a kind that once had one."""
         now_s = self._clock.monotonic()
-        counts = Counter({_kind(source): 0 for source, _ in self._set_aside})
-        counts.update(_kind(source) for (source, _), until_s in self._set_aside.items() if until_s > now_s)
+        counts = Counter(dict.fromkeys(self._kinds_backed_off, 0))
+        counts.update(_kind(source) for (source, _), until_s in self._backed_off.items() if until_s > now_s)
         return counts
 
     def failing(self) -> Mapping[tuple[str, str], int]:
@@ -113,9 +112,12 @@ class SourceHealth:
         now = Counter((_kind(source), state) for (source, _), state in self._states.items())
         return {key: now[key] for key in self.failures}
 
-    def _line(self, source: str) -> Mapping[str, int] | None:
-        """What a line about a source also says: how many were left out before it. None if it is left out itself."""
-        kind = _kind(source)
+    def _line(self, source: str, *, backoff: bool = False) -> Mapping[str, int] | None:
+        """What a line about a source also says: how many were left out before it. None if it is left out itself.
+
+        Lines about back-off have an allowance of their own: they push out none that says what is wrong.
+        """
+        kind = _kind(source), backoff
         if kind not in self._allowances:
             self._allowances[kind] = LineAllowance(self._clock, LINES_AT_ONCE, LINE_EVERY_S)
         if not self._allowances[kind].take():

@@ -25,8 +25,9 @@ from devicemanager.rules.merge import (
     merge,
     said_of,
 )
-from devicemanager.serving.budget import WORKER_DOCUMENTS, DocumentLimits
+from devicemanager.transport import peer_time
 from devicemanager.transport.body_memory import BodyMemory
+from devicemanager.transport.document_limits import WORKER_DOCUMENTS, DocumentLimits
 from devicemanager.transport.failures import attempt
 from devicemanager.wire.pods import Pod
 from devicemanager.worker.device_manager_pods import Place
@@ -101,8 +102,9 @@ class Sources:
             max_age_s=ages.kubelet_s,
             keeping=Keeping(
                 most_bytes=documents.summaries_bytes,
-                size=lambda read: read.received.length,
-                pause_s=lambda node, error, failures: self._pause_s(KUBELET, node, error, failures),
+                size=lambda read: read.held_bytes,
+                backoff_s=lambda node, error, failures: self._backoff_s(KUBELET, node, error, failures),
+                answering=kubelets.answering,
             ),
         )
         self.metrics: SharedReads[Name, MetricsRead] = SharedReads(self._read_metrics, clock, max_age_s=0)
@@ -112,11 +114,12 @@ class Sources:
             max_age_s=ages.snapshot_s,
             keeping=Keeping(
                 most_bytes=documents.snapshots_bytes,
-                size=lambda read: read.received.length,
+                size=lambda read: read.held_bytes,
                 longer_s=lambda read: min(read.received.length // _BYTES_A_SECOND, _LONGEST_KEPT_S),
-                pause_s=lambda place, error, failures: self._pause_s(
+                backoff_s=lambda place, error, failures: self._backoff_s(
                     device_manager(place[1]), place[0], error, failures
                 ),
+                answering=device_managers.answering,
             ),
         )
 
@@ -149,7 +152,7 @@ class Sources:
     async def _noting(
         self, source: str, node: str | None, read: Awaitable[T], fault_of: Callable[[T], SourceFailure | None]
     ) -> T:
-        with self._bodies.holding():
+        with self._bodies.peers.holding(), peer_time.measured():
             outcome = await attempt(read)
         if isinstance(outcome, FetchError):
             if (source, outcome.state) != (METRICS_SERVER, SourceState.NOT_SERVED):  # a cluster may have none
@@ -160,11 +163,13 @@ class Sources:
         self.health.note(source, node, fault_of(outcome))
         return outcome
 
-    def _pause_s(self, source: str, node: str, error: FetchError, failures: int) -> float:
-        pause_s = retries.pause_after_s(error.state, failures, self._jitter())
-        if pause_s > 0:
-            self.health.set_aside(source, node, failure(error), failures=failures, pause_s=pause_s)
-        return pause_s
+    def _backoff_s(self, source: str, node: str, error: FetchError, failures: int) -> float:
+        if not error.by_peer:
+            return 0.0
+        backoff_s = retries.backoff_after_s(error.state, failures, self._jitter())
+        if backoff_s > 0:
+            self.health.backed_off(source, node, failure(error), failures=failures, backoff_s=backoff_s)
+        return backoff_s
 
     def _fault_of_summary(self, read: NodeRead) -> SourceFailure | None:
         if not read.is_stale(self._clock):

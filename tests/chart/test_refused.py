@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from devicemanager.serving.budget import DEVICE_MANAGER, WORKER, BudgetError, Program, split
+from devicemanager.serving.limits import MIB
 from tests.chart.binaries import Helm
 from tests.chart.cases import PEM, together
 from tests.chart.conftest import CHART, NAMESPACE, RELEASE, ChartError, run, template
@@ -40,6 +42,7 @@ BY_THE_SCHEMA = [
     ("worker.kubelet.certificateAuthority", "PEM", "certificateAuthority"),
     ("worker.networkPolicy.controlPlane", [{"cidr": "192.0.2.0/28"}], "cidr"),
     ("worker.networkPolicy.egress.apiServer", ["192.0.2.1"], "apiServer"),
+    ("deviceManager.networkPolicy.scrapers", [{"ipBlock": {"cidr": "192.0.2.1"}}], "cidr"),
     ("worker.networkPolicy.egress.apiServerPorts", [], "apiServerPorts"),
     ("worker.networkPolicy.egress.apiServerPorts", ["https"], "apiServerPorts"),
     ("worker.networkPolicy.egress.kubeletPort", 0, "kubeletPort"),
@@ -93,6 +96,29 @@ def test_values_that_do_not_fit_are_refused_by_name(
 
 IN_A_SENTENCE = [
     ({"manufacturers": {"nvida": {"enabled": True}}}, "Did you mean manufacturers.nvidia"),
+    (
+        {"worker": {"resources": {"limits": {"memory": "200Mi"}}}},
+        "worker.resources.limits.memory is 200Mi; below 226Mi the program does not start",
+    ),
+    ({"worker": {"resources": {"limits": {"memory": 1}}}}, "is 1; below"),
+    ({"deviceManager": {"resources": {"limits": {"memory": "192m"}}}}, "is 192m; below 97Mi"),
+    ({"deviceManager": {"resources": {"limits": {"memory": "0.09Gi"}}}}, "is 0.09Gi; below 97Mi"),
+    (
+        {"manufacturers": {"nvidia": {"enabled": True, "resources": {"limits": {"memory": "64M"}}}}},
+        "manufacturers.nvidia.resources.limits.memory is 64M; below 97Mi",
+    ),
+    (
+        {"worker": {"resources": {"requests": {"memory": "1Gi"}}}},
+        "the request for memory .1Gi. must not be above the limit .512Mi.",
+    ),
+    (
+        {"worker": {"networkPolicy": {"controlPlane": [{"ipBlock": {"cidr": "192.0.2.0/28"}}]}}},
+        "controlPlane has no effect without worker.networkPolicy.enabled",
+    ),
+    (
+        {"worker": {"networkPolicy": {"egress": {"apiServer": [{"ipBlock": {"cidr": "192.0.2.0/28"}}]}}}},
+        "egress has no effect without egress.enabled",
+    ),
     ({"manufacturers": {"zzz": {"enabled": True}}}, "zzz is none of nvidia, .* needs its image\\.\n"),
     ({"deviceManager": {"monitorPeriod": "500ms"}}, "monitorPeriod is 500ms; the device manager takes 1s to 1h"),
     ({"deviceManager": {"monitorPeriod": "1h0m1s"}}, "takes 1s to 1h"),
@@ -207,3 +233,19 @@ def test_a_value_that_says_whose_the_group_is_is_enough(worker: Mapping[str, Any
 def test_authorities_may_be_given_as_pem(helms: Sequence[Helm]) -> None:
     given = {"mode": "direct", "certificateAuthority": PEM}
     assert template(helms[0], {**CERT_MANAGER, "worker": {"kubelet": given}})
+
+
+@pytest.mark.parametrize(("where", "program"), [("deviceManager", DEVICE_MANAGER), ("worker", WORKER)])
+def test_the_least_memory_is_what_the_program_needs(where: str, program: Program, helms: Sequence[Helm]) -> None:
+    with pytest.raises(BudgetError) as too_little:
+        split(program, 1)
+    least = too_little.value.smallest_bytes // MIB
+    requests = {"memory": "1Mi"}
+
+    def rendered_with(mib: int) -> Sequence[Any]:
+        resources = {"requests": requests, "limits": {"memory": f"{mib}Mi"}}
+        return template(helms[0], {**CERT_MANAGER, **value(f"{where}.resources", resources)})
+
+    assert rendered_with(least)
+    with pytest.raises(ChartError, match=f"below {least}Mi the program does not start"):
+        rendered_with(least - 1)

@@ -57,6 +57,7 @@ class Front:
             "KUBECONFIG": str(kubeconfig),
             "HOME": str(self.home),
             "KUBECACHEDIR": str(self.home / "cache"),
+            "GOGC": "off",  # it ends before garbage matters
         }
         async with asyncio.timeout(30):
             process = await asyncio.create_subprocess_exec(

@@ -148,7 +148,7 @@ def test_the_start_line_says_version_and_effective_settings(serve: Serve) -> Non
     assert started["settings"]["san"] == "a.example,b.example"
     assert started["settings"]["shutdown-timeout"] == "5s"
     assert "client-ca-file" not in started["settings"]
-    assert started["settings"]["memory-limit"] == "100Mi (--memory-limit)"
+    assert manager.event("memory_limit_found")["limit"] == "100Mi (--memory-limit)"
 
 
 def test_a_signal_that_comes_while_the_interpreter_ends_does_not_change_the_exit_code(serve: Serve) -> None:

@@ -59,8 +59,11 @@ states = st.dictionaries(
 )
 
 
-def decode(*documents: object) -> dict[tuple[str, str, str], PodStats]:
-    summary = kubelet_summary.decode(json.dumps({"node": {}, "pods": documents}).encode())
+def decode(*documents: object, kubelets: bool = True) -> dict[tuple[str, str, str], PodStats]:
+    """Written as kubelets do, without white space, or otherwise."""
+    separators = (",", ":") if kubelets else (", ", ": ")
+    body = json.dumps({"node": {}, "pods": documents}, separators=separators).encode()
+    summary = kubelet_summary.decode(body)
     return {(entry.namespace, entry.name, entry.uid): entry for entry in summary.pods}
 
 
@@ -96,6 +99,11 @@ def test_one_malformed_pod_changes_no_other(documents: list[dict[str, Any]], bad
         if identity in alone and not _is(identity, bad):
             assert entry == alone[identity]
     assert {identity for identity in alone if not _is(identity, bad)} <= together.keys()
+
+
+@given(st.lists(pods(anything) | pods(), max_size=4))
+def test_a_summary_that_kubelets_would_write_otherwise_reads_the_same(documents: list[dict[str, Any]]) -> None:
+    assert decode(*documents) == decode(*documents, kubelets=False)
 
 
 def _is(identity: tuple[str, str, str], document: object) -> bool:

@@ -69,6 +69,19 @@ securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true,
 {{- end -}}
 {{- end -}}
 
+{{- /* The bytes of a quantity such as 192Mi, which the schema has found to be one. */ -}}
+{{- define "devicemanager.bytes" -}}
+{{- $text := toString . -}}
+{{- $unit := regexFind "[A-Za-z]+$" $text -}}
+{{- $units := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
+{{- if hasKey $units $unit -}}
+{{- mulf (trimSuffix $unit $text | float64) (get $units $unit) -}}
+{{- else -}}
+{{- /* Larger units, and exponents: large enough. */ -}}
+{{- 1e15 -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The seconds of a duration such as 1m30s, which the schema has found to be one. */ -}}
 {{- define "devicemanager.seconds" -}}
 {{- $sum := 0.0 -}}

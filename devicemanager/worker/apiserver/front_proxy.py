@@ -14,6 +14,7 @@ import structlog
 from devicemanager.errors import DocumentError
 from devicemanager.worker.apiserver.request_header import FrontProxyTrust, parse_trust
 from devicemanager.worker.cluster import Cluster
+from devicemanager.worker.pages import Lister
 from devicemanager.worker.reflector import Reflector
 
 NAME: Final = "extension-apiserver-authentication"
@@ -29,10 +30,16 @@ class FrontProxy:
         cluster: Where the ConfigMap is.
         install: Hands the CA bundle to the listener; raises ``ssl.SSLError`` or ValueError for one it cannot use.
         jitter: Gives random numbers from 0..1, for the pauses between failed reads.
+        lister: Lists the ConfigMap; None for an own.
     """
 
     def __init__(
-        self, cluster: Cluster, install: Callable[[str], None], *, jitter: Callable[[], float] = random.random
+        self,
+        cluster: Cluster,
+        install: Callable[[str], None],
+        *,
+        jitter: Callable[[], float] = random.random,
+        lister: Lister | None = None,
     ) -> None:
         self._config_maps: Reflector[FrontProxyTrust | DocumentError] = Reflector(
             cluster,
@@ -43,6 +50,7 @@ class FrontProxy:
             recheck_s=RECHECK_S,
             changed=self._take,
             jitter=jitter,
+            lister=lister,
         )
         self._install = install
         self._log = structlog.get_logger().bind()

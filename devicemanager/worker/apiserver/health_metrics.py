@@ -46,14 +46,14 @@ class SourceMetrics(Collector):
         for key, count in sorted(self._health.failing().items()):
             failing.add_metric(key, count)
         yield failing
-        aside = GaugeMetricFamily(
-            f"{_PREFIX}_source_peers_set_aside",
+        in_backoff = GaugeMetricFamily(
+            f"{_PREFIX}_source_peers_in_backoff",
             "Peers that are not asked for a while, because what they answered could not be used, or came too late.",
             labels=("source",),
         )
-        for source, count in sorted(self._health.now_set_aside().items()):
-            aside.add_metric((source,), count)
-        yield aside
+        for source, count in sorted(self._health.in_backoff().items()):
+            in_backoff.add_metric((source,), count)
+        yield in_backoff
 
 
 class CertificateMetrics(Collector):

@@ -9,7 +9,7 @@ from typing import Final, Self, TypeAlias, TypeVar
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.serving.budget import BODY_BYTES
+from devicemanager.transport.document_limits import BODY_BYTES
 from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.transport.failures import attempt, unreadable
 from devicemanager.wire import pods
@@ -137,7 +137,7 @@ class WorkloadReads:
         one that was just made.
         """
         path = self._source.path(*name)
-        with self._bodies.holding():
+        with self._bodies.api_server.holding():
             try:
                 body = await self._cluster.get(path, _ANY_VERSION, deadline_s=READ_DEADLINE_S)
             except FetchError as error:
@@ -151,7 +151,7 @@ class WorkloadReads:
         if query.name is None:
             return await self._list_pods(namespace, query.label_selector, deadline_s=READ_DEADLINE_S)
         path = object_path("/api/v1/namespaces", namespace, "pods", query.name)
-        with self._bodies.holding():
+        with self._bodies.api_server.holding():
             try:
                 body = await self._cluster.get(path, _ANY_VERSION, deadline_s=READ_DEADLINE_S)
             except FetchError as error:

@@ -43,6 +43,38 @@ async def test_a_line_in_pieces_is_one_line(ends: tuple[LinePipe, int]) -> None:
     assert [await pipe.next(DEADLINE_S) for _ in range(2)] == [b"two", b""]
 
 
+@pytest.mark.asyncio
+async def test_lines_that_are_there_are_taken_without_waiting(ends: tuple[LinePipe, int]) -> None:
+    pipe, writing = ends
+    assert pipe.take() is None
+    os.write(writing, b"one\ntwo\nthr")
+    assert await pipe.next(DEADLINE_S) == b"one"
+    assert (pipe.take(), pipe.take()) == (b"two", None)
+
+
+@on_both_loops
+async def test_a_wait_that_is_stopped_ends_as_at_its_deadline_unless_the_line_has_come() -> None:
+    reading, writing = os.pipe()
+    pipe = await LinePipe.connect(reading)
+    loop = asyncio.get_running_loop()
+    try:
+        pipe.stop_waiting()  # for nothing
+        loop.call_later(0.01, pipe.stop_waiting)
+        with pytest.raises(TimeoutError):
+            await pipe.next(DEADLINE_S)
+
+        def come_and_stop() -> None:
+            pipe.data_received(b"came\n")
+            pipe.stop_waiting()
+
+        loop.call_later(0.01, come_and_stop)
+        assert await pipe.next(DEADLINE_S) == b"came"
+        pipe.stop_waiting()
+    finally:
+        pipe.close()
+        os.close(writing)
+
+
 @on_both_loops
 async def test_a_line_that_came_in_time_is_not_missed_by_a_loop_that_was_held_up() -> None:
     reading, writing = os.pipe()

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+from types import SimpleNamespace
 
 import pytest
 import structlog
@@ -135,6 +136,15 @@ def test_a_process_is_measured_as_the_kernel_counts_it() -> None:
     assert process_usage.descriptors(os.getpid()) == opened + 10
     for copy in copies:
         os.close(copy)
+
+
+def test_a_kernel_that_does_not_count_descriptors_has_them_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = process_usage.descriptors(os.getpid())
+    assert counted is not None
+    with monkeypatch.context() as before_6_2:
+        before_6_2.setattr(os, "stat", lambda _: SimpleNamespace(st_size=0))
+        listed = process_usage.descriptors(os.getpid())
+    assert listed == counted + 1  # the folder itself, while it is read
 
 
 def test_a_process_that_does_not_exist_is_not_measured() -> None:

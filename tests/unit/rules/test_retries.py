@@ -7,9 +7,9 @@ from devicemanager.rules.retries import (
     ATTEMPTS,
     FULL_BUDGET,
     STATUSES,
+    backoff_after_s,
     budget_after,
     may_retry,
-    pause_after_s,
     pause_s,
 )
 
@@ -64,17 +64,17 @@ def test_answers_earn_retries_back() -> None:
 def test_a_peer_whose_documents_cannot_be_used_is_left_alone_for_twice_as_long_each_time(
     failures: int, expected: float
 ) -> None:
-    assert pause_after_s(SourceState.INVALID, failures, 0.5) == expected
-    assert pause_after_s(SourceState.INVALID, failures, 0.0) == 0.5 * expected
-    assert pause_after_s(SourceState.INVALID, failures, 1.0) == 1.5 * expected
+    assert backoff_after_s(SourceState.INVALID, failures, 0.5) == expected
+    assert backoff_after_s(SourceState.INVALID, failures, 0.0) == 0.5 * expected
+    assert backoff_after_s(SourceState.INVALID, failures, 1.0) == 1.5 * expected
 
 
 def test_a_peer_that_is_too_slow_is_left_alone_for_half_a_minute_at_most() -> None:
-    assert pause_after_s(SourceState.TIMEOUT, 1, 0.5) == 1.0
-    assert pause_after_s(SourceState.TIMEOUT, 1000, 1.0) == 30.0
+    assert backoff_after_s(SourceState.TIMEOUT, 1, 0.5) == 1.0
+    assert backoff_after_s(SourceState.TIMEOUT, 1000, 1.0) == 30.0
 
 
 @pytest.mark.parametrize("state", sorted(set(SourceState) - {SourceState.INVALID, SourceState.TIMEOUT}))
 def test_any_other_failure_leaves_no_peer_alone(state: SourceState) -> None:
     """One that is gone costs nothing, and one that refuses us says so at once."""
-    assert pause_after_s(state, 5, 0.5) == 0.0
+    assert backoff_after_s(state, 5, 0.5) == 0.0

@@ -10,14 +10,16 @@ from devicemanager.serving.budget import (
     WORKER,
     Budget,
     BudgetError,
-    DocumentLimits,
     Program,
-    documents_bytes,
     head_cost,
     listener_bytes,
     split,
 )
+from devicemanager.node.launcher import most_bytes
+from devicemanager.node.process_usage import UsageLimits
 from devicemanager.serving.limits import MIB, Limits, VerifiedLimits
+from devicemanager.settings.node import ServeSettings
+from devicemanager.transport.document_limits import documents_bytes
 from tests.floods import chart_limit_bytes
 
 THREAT_MODEL = Path(__file__).parents[3] / "docs" / "threat-model.md"
@@ -30,7 +32,8 @@ PROGRAMS = [
 
 def total_bytes(program: Program, budget: Budget) -> int:
     """Everything at once."""
-    return program.at_rest_bytes + listener_bytes(budget.limits) + documents_bytes(budget.documents)
+    own = program.at_rest_bytes + listener_bytes(budget.limits) + documents_bytes(budget.documents)
+    return own + budget.children_bytes
 
 
 def smallest_bytes(program: Program) -> int:
@@ -43,7 +46,7 @@ def smallest_bytes(program: Program) -> int:
 @pytest.mark.parametrize("memory_mib", [97, 100, 128, 191, 192, 226, 256, 400, 512, 1000, 2048, 65_536])
 @pytest.mark.parametrize(("part", "program"), PROGRAMS)
 def test_all_limits_reached_at_once_stay_below_the_budget(part: str, program: Program, memory_mib: int) -> None:
-    """Connections x (TLS, kernel buffers, held bytes, a head) + heads + answers not taken + documents of peers."""
+    """Connections x (TLS, kernel buffers, held bytes, a head) + heads + answers not taken + documents + children."""
     budget_bytes = max(memory_mib * MIB, smallest_bytes(program))
 
     assert total_bytes(program, split(program, budget_bytes)) <= budget_bytes * 31 / 32
@@ -120,12 +123,29 @@ def test_every_limit_that_costs_memory_counts(more: dict[str, int]) -> None:
     assert listener_bytes(replace(Limits(), **more)) > listener_bytes(Limits())  # type: ignore[arg-type]  # one field each
 
 
-@pytest.mark.parametrize("less", ["arriving_bytes", "summaries_bytes", "snapshots_bytes"])
-def test_arriving_and_kept_documents_all_count(less: str) -> None:
-    documents = DocumentLimits(2 * MIB, 2 * MIB, 2 * MIB)
-    fewer = replace(documents, **{less: 1 * MIB})
+def test_kernel_buffers_count_for_verified_connections_too() -> None:
+    """Tenants make an API server open these, and read slowly through it."""
+    verified, larger = (
+        replace(Limits(verified=VerifiedLimits(1000, 1, 1, 1)), send_buffer=size * 1024) for size in (32, 33)
+    )
 
-    assert documents_bytes(documents) > documents_bytes(fewer)
+    of_unverified = Limits().connections * 2 * 1024
+    assert listener_bytes(larger) - listener_bytes(verified) == of_unverified + 1000 * 2 * 1024
+
+
+def test_the_device_manager_was_designed_for_collector_processes_that_have_grown_to_their_limit() -> None:
+    settings = ServeSettings.model_fields["collector_memory_limit"].default
+
+    assert DEVICE_MANAGER.children_bytes == most_bytes(settings)
+
+
+@pytest.mark.parametrize("memory_mib", [97, 128, 192, 256, 384, 480])
+def test_a_small_limit_leaves_collectors_less_before_anybody_is_served_less(memory_mib: int) -> None:
+    budget = split(DEVICE_MANAGER, memory_mib * MIB)
+
+    assert 16 * MIB <= budget.children_bytes <= DEVICE_MANAGER.children_bytes
+    if budget.children_bytes > 16 * MIB:
+        assert budget.limits == DEVICE_MANAGER.limits
 
 
 def test_a_head_of_many_short_lines_costs_more_than_its_bytes() -> None:

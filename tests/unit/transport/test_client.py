@@ -19,9 +19,11 @@ from yarl import URL
 from devicemanager.clock import SystemClock
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import SourceState
+from devicemanager.transport import body_memory, peer_time
 from devicemanager.transport.client import INTERIM_LIMIT, HttpClient
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
+from tests.timing import until
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, Handler, StartPeer
 
 LIMIT_BYTES = 100_000
@@ -466,3 +468,115 @@ async def speaking(said: bytes) -> AsyncIterator[int]:
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
         yield server.sockets[0].getsockname()[1]
+
+
+async def hang(request: web.Request) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def begin_and_hang(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    await response.write(b"{")
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answer", "backend", "by_peer"),
+    [(hang, "", True), (begin_and_hang, "", True), (hang, "node-a", False), (begin_and_hang, "node-a", True)],
+)
+async def test_who_takes_too_long_is_to_blame_and_behind_somebody_only_once_it_answers(
+    client: HttpClient,
+    start_peer: StartPeer,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Handler,
+    backend: str,
+    *,
+    by_peer: bool,
+) -> None:
+    monkeypatch.setattr(peer_time, "ENOUGH_S", 0.1)
+    peer = await start_peer(answer)
+    request = Request("GET", peer.make_url("/x"), LIMIT_BYTES, backend=backend)
+
+    async def read() -> Received:
+        async with within(0.3):
+            return await client.exchange(request)
+
+    with peer_time.measured():
+        outcome = await attempt(read())
+
+    assert isinstance(outcome, FetchError)
+    assert (outcome.state, outcome.by_peer) == (SourceState.TIMEOUT, by_peer)
+
+
+@pytest.mark.asyncio
+async def test_nobody_is_to_blame_for_the_wait_for_a_connection(
+    start_peer: StartPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_time, "ENOUGH_S", 0.1)
+    asked = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.set()
+        return await hang(request)
+
+    peer = await start_peer(answer)
+    async with HttpClient(SystemClock(), connections=1) as client, asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(attempt(ask(client, peer.make_url("/x"))))
+        await asked.wait()
+        with peer_time.measured():
+            outcome = await attempt(ask(client, peer.make_url("/y"), deadline_s=0.3))
+        first.cancel()
+
+    assert isinstance(outcome, FetchError)
+    assert (outcome.state, outcome.by_peer) == (SourceState.TIMEOUT, False)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("backend", ["", "node-a"])
+async def test_a_redirect_is_the_peers_fault_where_nobody_is_before_it(
+    client: HttpClient, start_peer: StartPeer, backend: str
+) -> None:
+    async def redirect(request: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound("/elsewhere")
+
+    peer = await start_peer(redirect)
+    with pytest.raises(FetchError) as caught:
+        await client.exchange(Request("GET", peer.make_url("/x"), LIMIT_BYTES, backend=backend))
+
+    assert caught.value.by_peer is (backend == "")
+
+
+@pytest.mark.asyncio
+async def test_the_read_of_a_body_that_stalls_while_others_wait_ends_before_its_deadline(
+    client: HttpClient, start_peer: StartPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body_memory, "STALLED_S", 0.1)
+    memory = body_memory.BodyMemory(400)
+
+    async def stall(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(bytes(1000))
+        return await hang(request)
+
+    stalling, honest = await start_peer(stall), await start_peer(answering(bytes(500)))
+
+    async def read(url: URL) -> Received | FetchError:
+        with memory.peers.holding():
+            return await attempt(ask(client, url, deadline_s=60))
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        stalled = tasks.create_task(read(stalling.make_url("/x")))
+        await until(lambda: memory.held_bytes == 1000)
+        received = await read(honest.make_url("/x"))
+        failure = await stalled
+
+    assert isinstance(received, Received)
+    assert len(received.body) == 500
+    assert isinstance(failure, FetchError)
+    assert (failure.state, failure.by_peer) == (SourceState.TIMEOUT, True)
+    assert memory.held_bytes == 0

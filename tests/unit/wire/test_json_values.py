@@ -75,7 +75,7 @@ def test_only_strings_are_kept_of_an_object_of_texts() -> None:
     assert json_values.texts(document) == {"a": "x", "e": ""}
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b'"\xc3"', b"[" * 200_000, b"[1,]"])
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b'"\xc3"', b"[" * 100_000, b"[1,]"])
 def test_what_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(DocumentError, match="pod is not JSON"):
         json_values.load(body, "pod")

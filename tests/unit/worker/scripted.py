@@ -1,8 +1,9 @@
 """An API server and device managers in this process, for tests in virtual time: each answers after a set while."""
 
 import asyncio
+import gc
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,9 +21,9 @@ from devicemanager.transport.failures import within
 from devicemanager.transport.messages import Received
 from devicemanager.wire import snapshot
 from devicemanager.worker.cluster import BODY_LIMIT_BYTES, Cluster
-from devicemanager.worker.device_manager_pods import Place
+from devicemanager.worker.device_manager_pods import DeviceManager, Place
 from devicemanager.worker.device_managers import DeviceManagers, SnapshotRead
-from devicemanager.worker.kubelet import ProxiedKubelets
+from devicemanager.worker.kubelet import NodeRead, ProxiedKubelets
 from devicemanager.worker.metrics_server import MetricsServer
 from devicemanager.worker.read import WorkloadReader
 from devicemanager.worker.sources import AGES, Ages, Sources
@@ -115,11 +116,16 @@ class ScriptedDeviceManagers(DeviceManagers):
         super().__init__(cluster, None, cluster.clock, namespace="gpustack-system")
         self._by_clock = cluster.clock
         self.scripts: dict[Place, Script] = {}
+        self.there: Set[DeviceManager] = frozenset()
 
     def on(self, place: Place, document: object, takes_s: float = 0.02) -> Script:
         """Sets what a device manager answers."""
         self.scripts[place] = Script(document, takes_s)
         return self.scripts[place]
+
+    @override
+    def answering(self, place: Place) -> Set[DeviceManager]:
+        return frozenset(self.there)
 
     @override
     async def read(self, place: Place) -> SnapshotRead:
@@ -131,7 +137,7 @@ class ScriptedDeviceManagers(DeviceManagers):
             raise script.document
         body = json.dumps(script.document).encode()
         received = Received(200, body, self._by_clock.monotonic(), age_s=1)
-        return SnapshotRead(snapshot.parse(body), received.without_body())
+        return SnapshotRead(snapshot.parse(body), received.without_body(), held_bytes=len(body))
 
 
 @dataclass
@@ -161,6 +167,11 @@ class World:
             document = snapshot_document(*cards, manufacturer=manufacturer, timestamp=now.isoformat())
             self.device_managers.on((spec.node or "", manufacturer), document)
         return pod
+
+
+def summaries_held() -> int:
+    """Summaries of kubelets that somebody refers to, in this process."""
+    return sum(isinstance(each, NodeRead) for each in gc.get_objects())
 
 
 def kubelet_path(node: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,10 +15,14 @@ from devicemanager.errors import SettingsError
 from devicemanager.model.accelerator import Reason
 from devicemanager.model.figures import Figures
 from devicemanager.model.usage import UsageSample
+from devicemanager.transport.body_memory import BodyMemory
+from devicemanager.worker.apiserver.front_proxy import FrontProxy
 from devicemanager.worker.client import Client, ReadOptions, connect, connect_reader
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.deadlines import Deadlines
 from devicemanager.worker.outcomes import Answer, ListOutcome, Outcome, Unavailable
+from devicemanager.worker.pages import Lister
+from devicemanager.worker.slices import Slices
 from devicemanager.worker.sources import Ages
 from tests.cluster.faults import Fault, Trouble
 from tests.cluster.stand_in import StandInCluster
@@ -60,6 +65,25 @@ def sample_of(outcome: Outcome) -> UsageSample:
 
 def states_of(outcome: Outcome) -> dict[str, str]:
     return {report.name: str(report.state) for report in sample_of(outcome).sources}
+
+
+@pytest.mark.asyncio
+async def test_all_that_reads_shares_one_memory_and_one_turn(
+    furnished: StandInCluster, kubeconfig: Path, options: ReadOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    for kind in (BodyMemory, Slices, Lister):
+        original = kind.__init__
+
+        def noting(self: object, *args: object, _original: Any = original, **more: object) -> None:
+            made.append(type(self).__name__)
+            _original(self, *args, **more)
+
+        monkeypatch.setattr(kind, "__init__", noting)
+    async with connect(Kubeconfig(str(kubeconfig)), options) as side:
+        FrontProxy(side.cluster, lambda _: None, lister=side.lister)
+
+    assert sorted(made) == ["BodyMemory", "Lister", "Lister", "Slices"]  # and one that a WorkloadReads has
 
 
 @pytest.mark.asyncio

@@ -21,9 +21,11 @@ from devicemanager.model.usage import SourceState
 from devicemanager.rules import retries
 from devicemanager.rules.freshness import is_stale
 from devicemanager.tls.certificates import Authority
+from devicemanager.transport import peer_time
 from devicemanager.worker import device_managers as device_managers_module
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.device_managers import DeviceManagers
+from tests.cluster.faults import Fault, Trouble
 from tests.cluster.stand_in import StandInCluster
 from tests.timing import until
 from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, Handler, SkewedClock, card, snapshot_document
@@ -287,6 +289,33 @@ async def test_pods_that_cannot_be_listed_are_said_to_be_forbidden(
 
 
 @pytest.mark.asyncio
+async def test_that_pods_cannot_be_listed_is_no_device_managers_fault(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer
+) -> None:
+    stand_in_cluster.faults.switch_on("pods", Fault(Trouble.HTML))
+    async with following(cluster, device_manager.client_context) as managers:
+        with pytest.raises(FetchError, match="cannot be listed") as caught:
+            await managers.read(PLACE)
+
+    assert (caught.value.state, caught.value.by_peer) == (SourceState.INVALID, False)
+
+
+@pytest.mark.asyncio
+async def test_who_answers_at_a_place_changes_with_its_pod(
+    managers: DeviceManagers, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer
+) -> None:
+    await managers.read(PLACE)
+    [old] = managers.answering(PLACE)
+    stand_in_cluster.store.delete("pods", NAMESPACE, old.pod)
+    stand_in_cluster.add_device_manager(*PLACE, "127.0.0.1", device_manager.port)
+    await until(lambda: managers.answering(PLACE) - {old})
+
+    [new] = managers.answering(PLACE)
+    assert new != old
+    assert managers.answering(("node-b", "nvidia")) == frozenset()
+
+
+@pytest.mark.asyncio
 async def test_pods_are_followed_and_not_listed_for_each_read(
     managers: DeviceManagers, stand_in_cluster: StandInCluster, device_manager: DeviceManagerPeer
 ) -> None:
@@ -378,6 +407,22 @@ async def test_a_newer_one_that_is_silent_leaves_time_for_the_next(
     newer.answer = drip
 
     assert await memory_used(managers) == 20480
+
+
+@pytest.mark.asyncio
+async def test_pods_that_are_all_silent_have_had_the_time_that_was_shared_between_them(
+    managers: DeviceManagers,
+    device_manager: DeviceManagerPeer,
+    newer: DeviceManagerPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_managers_module, "READ_DEADLINE_S", 0.6)
+    monkeypatch.setattr(peer_time, "ENOUGH_S", 0.4)
+    newer.answer = device_manager.answer = drip
+    with peer_time.measured(), pytest.raises(FetchError) as caught:
+        await managers.read(PLACE)
+
+    assert (caught.value.state, caught.value.by_peer) == (SourceState.TIMEOUT, True)
 
 
 @pytest.mark.asyncio

@@ -18,20 +18,23 @@ from devicemanager.demo.cluster.selectors import JsonObject
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceState
+from devicemanager.serving.budget import BODY_BYTES
 from devicemanager.tls.certificates import Authority, PemPair, self_signed
 from devicemanager.tls.material import TrustedCAs, client_context
+from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.transport.failures import attempt
 from devicemanager.transport.messages import Received
-from devicemanager.wire import pods
+from devicemanager.wire import nodes, pods
 from devicemanager.wire.nodes import AddressType, Node, NodeAddress
 from devicemanager.worker import direct_kubelets
 from devicemanager.worker.client import ReadOptions, connect
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.credentials import Credentials, Kubeconfig
-from devicemanager.worker.direct_kubelets import DirectKubelets, KubeletAccess, summary_urls
+from devicemanager.worker.direct_kubelets import RELOCATED_AFTER_S, DirectKubelets, KubeletAccess, summary_urls
 from devicemanager.worker.outcomes import Answer
 from tests.cluster.faults import Fault, Trouble
 from tests.cluster.stand_in import StandInCluster
+from tests.timing import FakeClock, until
 
 NODE = "node-a"
 INTERNAL = (AddressType.INTERNAL_IP,)
@@ -164,6 +167,63 @@ def list_addresses(cluster: StandInCluster, *addresses: str, kind: str = "Intern
         node["status"]["addresses"] = [{"type": kind, "address": address} for address in addresses]
 
     cluster.store.edit("nodes", "", NODE, write)
+
+
+@pytest.mark.asyncio
+async def test_what_the_api_server_does_is_no_kubelets_fault(
+    kubelets: DirectKubelets, furnished: StandInCluster
+) -> None:
+    for trouble in (Trouble.HTML, Trouble.HALF):
+        furnished.faults.switch_on("nodes", Fault(trouble))
+        with pytest.raises(FetchError) as caught:
+            await kubelets.read(NODE)
+        assert (caught.value.state, caught.value.by_peer) == (SourceState.INVALID, False)
+        furnished.faults.clear()
+
+
+@pytest.mark.asyncio
+async def test_where_a_node_is_counts_as_the_api_servers_and_never_longer_than_it_takes(
+    cluster: ClusterClient, furnished: StandInCluster
+) -> None:
+    bodies = BodyMemory(BODY_BYTES)
+    seen: list[tuple[int, int]] = []
+    parse = nodes.parse
+
+    def noting(body: bytes) -> Node:
+        seen.append((bodies.api_server.held_bytes, bodies.peers.held_bytes))
+        return parse(body)
+
+    async with DirectKubelets(cluster, cluster, access(furnished), SystemClock(), bodies=bodies) as source:
+        with pytest.MonkeyPatch.context() as patched, bodies.peers.holding():
+            patched.setattr(nodes, "parse", noting)
+            await attempt(source.read(NODE))
+
+    [(own, peers)] = seen
+    assert own > 0
+    assert peers == 0
+    assert bodies.held_bytes == 0
+
+
+@pytest.mark.asyncio
+async def test_a_node_with_another_address_is_noticed_while_its_kubelet_is_not_asked(
+    cluster: ClusterClient, furnished: StandInCluster
+) -> None:
+    clock = FakeClock()
+    async with DirectKubelets(cluster, cluster, access(furnished), clock) as source:
+        assert source.answering(NODE) == frozenset()
+        async with furnished.kubelet(NODE):
+            await source.read(NODE)
+            before = source.answering(NODE)
+            list_addresses(furnished, "127.0.0.9")
+            clock.advance(RELOCATED_AFTER_S - 1)
+            assert source.answering(NODE) == before
+            assert len(furnished.requests.matching("nodes")) == 1
+            clock.advance(1)
+            assert source.answering(NODE) == before
+            await until(lambda: source.answering(NODE) - before)
+
+    assert [url.host for url in source.answering(NODE)] == ["127.0.0.9"]
+    assert len(furnished.requests.matching("nodes")) == 2
 
 
 @pytest.mark.parametrize("dead", ["127.0.0.2", "::1", "fe80::1%lo", "not an address"])

@@ -66,7 +66,7 @@ async def test_a_summary_larger_than_sixteen_mib_is_refused(
     stand_in_cluster.add_node("node-a")
     kubelets = ProxiedKubelets(cluster)
 
-    with stand_in_cluster.faults.on("kubelet/node-a", Fault(Trouble.HUGE, size_bytes=15 * 1024 * 1024)):
+    with stand_in_cluster.faults.on("kubelet/node-a", Fault(Trouble.HUGE, size_bytes=2 * 1024 * 1024)):
         assert len((await kubelets.read("node-a")).summary) == 0
     with (
         stand_in_cluster.faults.on("kubelet/node-a", Fault(Trouble.HUGE, size_bytes=17 * 1024 * 1024)),

@@ -18,9 +18,10 @@ from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker import listing, pages
 from devicemanager.worker.outcomes import DeadlineExceeded, ListOutcome, ListResult, Unavailable
 from devicemanager.worker.slices import SLICE_S, Slices
+from devicemanager.worker.sources import Ages
 from tests.timing import START, FakeClock
 from tests.unit.worker.conftest import card, snapshot_document
-from tests.unit.worker.scripted import NO_SUCH_API, World, kubelet_path, world
+from tests.unit.worker.scripted import NO_SUCH_API, World, kubelet_path, summaries_held, world
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
@@ -299,3 +300,19 @@ async def test_an_object_that_cannot_be_read_costs_itself(here: World) -> None:
     instances["items"].append(7)
 
     assert len(listed(await here.reader.list()).items) == 14
+
+
+async def test_no_summary_is_held_while_device_managers_are_awaited() -> None:
+    """What is kept is counted; what a list held beside that was not, and may be 16 MiB a node."""
+    async with world(Ages(kubelet_s=0)) as here:
+        fill(here, nodes=3, on_each=4)
+        for script in here.device_managers.scripts.values():
+            script.takes_s = 2
+        before = summaries_held()
+
+        reading = asyncio.create_task(here.reader.list())
+        await asyncio.sleep(1)
+
+        assert [len(here.cluster.scripts[kubelet_path(f"node-{each}")].asked) for each in range(3)] == [1, 1, 1]
+        assert summaries_held() == before
+        assert all(item.sample for item in listed(await reading).items if item.namespace != "team-9")

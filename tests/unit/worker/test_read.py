@@ -17,7 +17,7 @@ from devicemanager.model.usage import SourceState, UsageSample
 from devicemanager.worker.outcomes import Answer, DeadlineExceeded, NotFound, Outcome, Unavailable
 from devicemanager.worker.sources import Ages
 from tests.timing import START
-from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, POD_UID, World, kubelet_path, world
+from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, POD_UID, World, kubelet_path, summaries_held, world
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
@@ -373,6 +373,21 @@ async def test_a_slow_kubelet_is_waited_for_and_preferred(here: World) -> None:
     assert not isinstance(sample_of(outcome).rootfs_used_mib, Reason)
     assert took_s == pytest.approx(3.52)
     assert here.cluster.scripts[METRICS].asked == [pytest.approx(2.02)]
+
+
+async def test_no_summary_is_held_while_the_fallback_is_awaited() -> None:
+    async with world(Ages(kubelet_s=0)) as here:
+        here.add(WEB)
+        here.cluster.on(KUBELET, stats_summary("node-a", [], START))
+        here.cluster.scripts[METRICS].takes_s = 2
+        before = summaries_held()
+
+        reading = asyncio.create_task(here.reader.read("team-a", "web"))
+        await asyncio.sleep(1)
+
+        assert len(here.cluster.scripts[METRICS].asked) == 1
+        assert summaries_held() == before
+        assert states_of(await reading)["kubelet"] == "unknown_pod"
 
 
 async def test_a_kubelet_that_does_not_answer_times_out_after_four_seconds(here: World) -> None:

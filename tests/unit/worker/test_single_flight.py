@@ -10,7 +10,9 @@ from structlog.testing import capture_logs
 
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.worker.single_flight import NOT_ASKED, Keeping, OverloadedError, SharedReads
+from devicemanager.transport import body_memory
+from devicemanager.transport.body_memory import BodyMemory
+from devicemanager.worker.single_flight import NOT_ASKED, TOO_LARGE, Keeping, OverloadedError, SharedReads
 from tests.timing import LoopClock
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime(start=100.0)]
@@ -323,7 +325,7 @@ def keeping(most_bytes: float = 1000) -> Keeping[str, int]:
         most_bytes=most_bytes,
         size=lambda number: 100 * number,
         longer_s=lambda number: 60.0 if number == 3 else 0.0,
-        pause_s=lambda _key, error, failures: failures * PAUSES_S.get(error.state, 0.0),
+        backoff_s=lambda _key, error, failures: failures * PAUSES_S.get(error.state, 0.0),
     )
 
 
@@ -391,6 +393,44 @@ async def test_a_good_answer_ends_the_pauses_and_other_failures_begin_none(
     assert len(peers.asked) == 6
 
 
+async def test_a_flight_counts_nothing_for_the_caller_that_began_it() -> None:
+    """It may last longer than that caller, who would then count for ever what it takes."""
+    memory = BodyMemory(1000)
+
+    async def fetch(_: str) -> int:
+        await body_memory.take(10)
+        await asyncio.sleep(1)
+        await body_memory.take(10_000)
+        return memory.held_bytes
+
+    async with SharedReads(fetch, LoopClock(), max_age_s=0) as reads:
+        with memory.peers.holding():
+            pending = reads.begin("a", deadline_s=5)
+            await asyncio.sleep(0.5)
+            assert memory.held_bytes == 0
+        assert await pending.outcome() == 0
+
+
+async def test_a_backoff_ends_once_somebody_else_answers_and_begins_anew_with_the_shortest(peers: Peers) -> None:
+    there: dict[str, set[str]] = {"a": {"old"}}
+    keeping: Keeping[str, int] = Keeping(
+        backoff_s=lambda _key, _error, failures: 10.0 * failures, answering=lambda key: frozenset(there[key])
+    )
+    peers.failure = FetchError(SourceState.INVALID, "bad")
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=0, keeping=keeping) as reads:
+        await failed(reads)
+        await asyncio.sleep(10)
+        assert await failed(reads) == "bad"
+        there["a"] = set()  # not ready: nobody could be asked
+        assert await failed(reads) == f"bad{NOT_ASKED}"
+        there["a"] = {"new"}
+        assert await failed(reads) == "bad"
+        assert await failed(reads) == f"bad{NOT_ASKED}"
+        await asyncio.sleep(10)
+        assert await failed(reads) == "bad"
+    assert len(peers.asked) == 4
+
+
 async def test_one_peer_that_is_left_alone_costs_no_other_anything(
     careful: SharedReads[str, int], peers: Peers
 ) -> None:
@@ -402,27 +442,64 @@ async def test_one_peer_that_is_left_alone_costs_no_other_anything(
 
 
 async def test_kept_answers_take_no_more_than_they_may_and_those_used_longest_ago_go_first(peers: Peers) -> None:
-    async with SharedReads(peers.fetch, LoopClock(), max_age_s=60, keeping=keeping(most_bytes=500)) as reads:
-        for key in ("a", "b", "a"):
+    size: Keeping[str, int] = Keeping(most_bytes=900, size=lambda _: 100)
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=60, keeping=size) as reads:
+        for key in "abcdefghi":
             await reads.read(key, deadline_s=5)
-        await reads.read("c", deadline_s=5)
-        assert len(reads) == 2
-        for key in ("a", "b", "a", "b"):
-            await reads.read(key, deadline_s=5)
-        assert peers.asked == ["a", "b", "c", "b"]
-        assert len(reads) == 2
+        await reads.read("a", deadline_s=5)
+        await reads.read("j", deadline_s=5)
+
+        assert len(reads) == 9
+        assert reads.known("a") is not None
+        assert reads.known("b") is None
 
 
-async def test_an_answer_too_large_to_be_kept_is_given_all_the_same(peers: Peers) -> None:
-    async with SharedReads(peers.fetch, LoopClock(), max_age_s=60, keeping=keeping(most_bytes=50)) as reads:
+async def test_one_large_answer_is_given_and_takes_no_kept_one_away(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=60, keeping=keeping(most_bytes=2400)) as reads:
+        for key in ("a", "b", "c", "d"):
+            await reads.read(key, deadline_s=5)
+
+        assert [reads.known(key) for key in ("a", "b", "c", "d")] == [1, 2, 3, None]
+        assert await reads.read("d", deadline_s=5) == 5
+
+
+async def test_an_answer_that_outgrows_its_place_is_kept_no_longer(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=1, keeping=keeping(most_bytes=800)) as reads:
         assert await reads.read("a", deadline_s=5) == 1
+        await asyncio.sleep(1)
+        assert await reads.read("a", deadline_s=5) == 2
+
         assert len(reads) == 0
 
 
-async def test_an_answer_that_costs_much_is_kept_longer(careful: SharedReads[str, int], peers: Peers) -> None:
-    for _ in range(3):
-        await careful.read("a", deadline_s=5)
-    await asyncio.sleep(58)
-    assert await careful.read("a", deadline_s=5) == 3
-    await asyncio.sleep(2)
-    assert await careful.read("a", deadline_s=5) == 4
+async def test_expired_answers_go_before_those_that_are_still_good(peers: Peers) -> None:
+    peers.takes_s = 0.01
+    ages: Keeping[str, int] = Keeping(
+        most_bytes=800, size=lambda _: 100, longer_s=lambda number: 9.0 if number < 8 else 0
+    )
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=0.5, keeping=ages) as reads:
+        for key in "abcdefgh":
+            await reads.read(key, deadline_s=5)
+        await asyncio.sleep(0.5)  # only h has expired
+        await reads.read("i", deadline_s=5)
+
+        assert [key for key in "abcdefghi" if reads.known(key) is not None] == list("abcdefgi")
+
+
+async def test_a_peer_whose_answer_costs_much_and_is_too_large_to_keep_is_left_alone(peers: Peers) -> None:
+    costly: Keeping[str, int] = Keeping(most_bytes=800, size=lambda _: 101, longer_s=lambda _: 10.0)
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=1, keeping=costly) as reads:
+        assert await reads.read("a", deadline_s=5) == 1
+        assert await failed(reads) == f"{TOO_LARGE}{NOT_ASKED}"
+        await asyncio.sleep(10)
+        assert await reads.read("a", deadline_s=5) == 2
+
+
+async def test_an_answer_that_costs_much_is_kept_longer(peers: Peers) -> None:
+    async with SharedReads(peers.fetch, LoopClock(), max_age_s=0, keeping=keeping(most_bytes=2400)) as reads:
+        for _ in range(3):
+            await reads.read("a", deadline_s=5)
+        await asyncio.sleep(58)
+        assert await reads.read("a", deadline_s=5) == 3
+        await asyncio.sleep(2)
+        assert await reads.read("a", deadline_s=5) == 4

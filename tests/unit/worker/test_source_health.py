@@ -80,34 +80,60 @@ def test_lines_about_ever_more_manufacturers_are_limited_and_hide_no_kubelet() -
     assert health.failures["device-manager", "timeout"] == 1000
 
 
-def test_a_peer_that_is_set_aside_is_logged_with_the_reason_and_counted_until_it_is_asked_again() -> None:
+def test_a_backoff_is_logged_with_what_the_peer_said_when_it_begins_and_when_it_ends() -> None:
     clock = FakeClock()
     health = SourceHealth(clock)
+    said = SourceFailure(SourceState.INVALID, "it cannot be read", "no JSON at byte 7")
     with capture_logs() as logs:
-        health.set_aside("kubelet", "a", LATE, failures=2, pause_s=2.04)
-        health.set_aside("device-manager/nvidia", "a", LATE, failures=1, pause_s=1)
+        for failures in (1, 2, 3):
+            health.backed_off("kubelet", "a", said, failures=failures, backoff_s=2.0)
+            clock.advance(2.0)
+        health.note("kubelet", "a", None)
+        health.note("kubelet", "a", None)
+        health.backed_off("kubelet", "a", said, failures=1, backoff_s=2.0)
 
-    assert logs[0] == {
-        "event": "source_set_aside",
+    began = {
+        "event": "source_backed_off",
         "log_level": "warning",
         "source": "kubelet",
         "node": "a",
-        "state": "timeout",
-        "error": "late",
-        "failures": 2,
-        "pause_s": 2.0,
+        "state": "invalid",
+        "error": said.said,
     }
-    assert health.now_set_aside() == {"kubelet": 1, "device-manager": 1}
+    ended = {"event": "source_backoff_ended", "log_level": "info", "source": "kubelet", "node": "a"}
+    assert logs == [began, ended, began]
+    assert said.said == "it cannot be read: no JSON at byte 7"
+
+
+def test_lines_about_backoff_push_out_none_that_names_a_reason() -> None:
+    health = SourceHealth(FakeClock())
+    with capture_logs() as logs:
+        for number in range(1000):
+            health.backed_off("kubelet", f"node-{number}", LATE, failures=1, backoff_s=2.0)
+        health.note("kubelet", "another", REFUSED)
+
+    assert [line["node"] for line in logs if line["event"] == "source_failed"] == ["another"]
+    assert "left_out" not in logs[-1]
+    assert len(logs) == 257
+
+
+def test_peers_in_backoff_are_counted_until_they_may_be_asked_again() -> None:
+    clock = FakeClock()
+    health = SourceHealth(clock)
+    health.backed_off("kubelet", "a", LATE, failures=2, backoff_s=2.0)
+    health.backed_off("device-manager/nvidia", "a", LATE, failures=1, backoff_s=1.0)
+
+    assert health.in_backoff() == {"kubelet": 1, "device-manager": 1}
     clock.advance(1.5)
-    assert health.now_set_aside() == {"kubelet": 1, "device-manager": 0}
-    health.note("kubelet", "a", None)
-    assert health.now_set_aside() == {"kubelet": 0, "device-manager": 0}
+    assert health.in_backoff() == {"kubelet": 1, "device-manager": 0}
+    health.note("kubelet", "a", REFUSED)  # it was asked, as another answers for it now
+    assert health.in_backoff() == {"kubelet": 0, "device-manager": 0}
 
 
-def test_what_is_remembered_of_peers_set_aside_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_remembered_of_peers_in_backoff_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_health, "REMEMBERED_FAULTS", 2)
     health = SourceHealth(FakeClock())
     for node in ("a", "b", "c"):
-        health.set_aside("kubelet", node, LATE, failures=1, pause_s=60)
+        health.backed_off("kubelet", node, LATE, failures=1, backoff_s=60)
 
-    assert health.now_set_aside() == {"kubelet": 2}
+    assert health.in_backoff() == {"kubelet": 2}

@@ -7,15 +7,21 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from devicemanager.demo.cluster.figures import stats_summary
 from devicemanager.demo.cluster.objects import Grant, InstanceSpec
 from devicemanager.errors import FetchError
 from devicemanager.model.accelerator import CollectorState
 from devicemanager.model.usage import SourceState
+from devicemanager.transport import body_memory, peer_time
+from devicemanager.transport.failures import within
+from devicemanager.worker.device_manager_pods import DeviceManager
+from devicemanager.worker.kubelet import NodeRead, ProxiedKubelets
+from devicemanager.worker.metrics_server import MetricsServer
 from devicemanager.worker.outcomes import Answer
-from devicemanager.worker.sources import Ages
-from tests.timing import START
+from devicemanager.worker.sources import Ages, Sources
+from tests.timing import START, LoopClock
 from tests.unit.worker.conftest import card, snapshot_document
 from tests.unit.worker.scripted import NO_SUCH_API, NOT_FOUND, World, kubelet_path, world
 
@@ -135,7 +141,7 @@ async def test_a_kubelet_that_misbehaves_is_named_at_once_and_asked_less_and_les
     here: World, state: SourceState
 ) -> None:
     well = here.cluster.scripts[KUBELET].document
-    here.cluster.on(KUBELET, FetchError(state, "what it did"))
+    here.cluster.on(KUBELET, FetchError(state, "what it did", by_peer=True))
     loop = asyncio.get_running_loop()
     with capture_logs() as logs:
         for _ in range(60):
@@ -152,17 +158,87 @@ async def test_a_kubelet_that_misbehaves_is_named_at_once_and_asked_less_and_les
 
     assert 4 <= len(asked) <= 8
     assert sorted(asked[1:]) == asked[1:]
-    lines = [line for line in logs if line["event"] == "source_set_aside"]
-    aside = [(line["source"], line["node"], line["state"], line["failures"]) for line in lines]
-    assert aside == [("kubelet", "node-a", state, number) for number in range(1, len(asked) + 1)]
-    assert here.sources.health.now_set_aside() == {"kubelet": 1}
+    lines = [line for line in logs if line["event"] == "source_backed_off"]
+    assert [(line["source"], line["node"], line["state"]) for line in lines] == [("kubelet", "node-a", state)]
+    assert here.sources.health.in_backoff() == {"kubelet": 1}
 
     here.cluster.on(KUBELET, well)
-    await asyncio.sleep(60)
+    await asyncio.sleep(300)
     await here.reader.read("team-a", "web")
-    assert here.sources.health.now_set_aside() == {"kubelet": 0}
+    assert here.sources.health.in_backoff() == {"kubelet": 0}
     await here.reader.read("team-a", "web")
     assert len(here.cluster.scripts[KUBELET].asked) == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+@pytest.mark.parametrize("state", [SourceState.INVALID, SourceState.TIMEOUT])
+async def test_a_peer_is_asked_again_at_once_where_it_was_not_its_fault(here: World, state: SourceState) -> None:
+    """The API server is slow, or answers with a redirect; we had no memory left; a fault of ours."""
+    ours = FetchError(state, "somebody else's fault")
+    here.cluster.on(KUBELET, ours)
+    here.device_managers.on(PLACE, ours)
+    for _ in range(5):
+        await here.reader.read("team-a", "web")
+
+    assert len(here.cluster.scripts[KUBELET].asked) == 5
+    assert len(here.device_managers.scripts[PLACE].asked) == 5
+    assert here.sources.health.in_backoff() == {}
+
+
+class Kubelets(ProxiedKubelets):
+    """Those of nodes named ``bad`` send 16 MiB and then nothing; those of others a summary that they do not finish
+    here, but all of whose bytes come."""
+
+    @override
+    async def read(self, node: str) -> NodeRead:
+        async with within(4.0):
+            peer_time.begin()
+            async with body_memory.arriving():
+                for _ in range(64 if node.startswith("bad") else 1):
+                    await body_memory.take(200 * 1024)
+                if node.startswith("bad"):
+                    await asyncio.Event().wait()
+            peer_time.end()
+        raise FetchError(SourceState.NOT_SERVED, "all of it came")
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_bad_kubelets_neither_delay_good_ones_nor_put_them_into_backoff(here: World) -> None:
+    loop = asyncio.get_running_loop()
+    managers = here.device_managers
+    async with Sources(Kubelets(here.cluster), MetricsServer(here.cluster), managers, LoopClock()) as sources:
+        bad = [sources.kubelets.begin(f"bad-{number}", deadline_s=5) for number in range(8)]
+        await asyncio.sleep(0.1)
+        began_s = loop.time()
+        for number in range(20):
+            outcome = await sources.kubelets.begin(f"good-{number}", deadline_s=5).outcome()
+            assert isinstance(outcome, FetchError)
+            assert outcome.message == "all of it came"
+        assert loop.time() - began_s < 0.1
+
+        for pending in bad:
+            outcome = await pending.outcome()
+            assert isinstance(outcome, FetchError)
+            assert outcome.state is SourceState.TIMEOUT
+        assert sources.health.in_backoff()["kubelet"] >= 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_a_device_manager_whose_pod_was_replaced_is_asked_at_once(here: World) -> None:
+    old = DeviceManager(*PLACE, (), START, "nvidia-old")
+    new = DeviceManager(*PLACE, (), START, "nvidia-new")
+    bad = FetchError(SourceState.INVALID, "no JSON", by_peer=True)
+    here.device_managers.there = {old}
+    for there, asked in (({old}, 1), ({old}, 1), (set(), 1), ({old}, 1), ({new}, 2), ({new}, 2), ({new, old}, 3)):
+        here.device_managers.there = there
+        script = here.device_managers.scripts.get(PLACE)
+        if script is None or script.document is not bad:
+            script = here.device_managers.on(PLACE, bad)
+        await here.reader.read("team-a", "web")
+        assert len(script.asked) == asked
 
 
 @pytest.mark.asyncio

@@ -1,5 +1,7 @@
 """Reading workloads and their pods from a cluster."""
 
+import asyncio
+
 import pytest
 
 from devicemanager.clock import SystemClock
@@ -10,6 +12,10 @@ from devicemanager.demo.cluster.stand_in import WORKER_USER
 from devicemanager.errors import FetchError
 from devicemanager.model.allocation import Mode
 from devicemanager.model.usage import Resources
+from devicemanager.serving.budget import WORKER, split
+from devicemanager.serving.limits import KIB, MIB
+from devicemanager.transport import body_memory
+from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.wire.workload_objects import WorkloadObject
 from devicemanager.worker.cluster import ClusterClient
 from devicemanager.worker.workloads.instance.workload import INSTANCE, PART_OF_LABEL
@@ -17,7 +23,7 @@ from devicemanager.worker.workloads.reads import WorkloadReads
 from devicemanager.worker.workloads.workload import Located
 from tests.cluster.stand_in import StandInCluster
 from tests.e2e.toy.workload import LABEL, TOY
-from tests.timing import START
+from tests.timing import START, until
 
 
 def add_pod(cluster: StandInCluster, spec: InstanceSpec, part_of: str) -> None:
@@ -47,6 +53,38 @@ async def test_both_are_read_from_a_cluster(cluster: ClusterClient, stand_in_clu
     assert [(card.id, card.index, card.mode) for card in found.allocation.cards] == [("GPU-1", 2, Mode.SHARED)]
     assert found.pod.resources.limits == Resources(4000, 8192, 20480)
     assert found.pod.resources.requests == Resources(2000, 4096, 10240)
+
+
+@pytest.mark.asyncio
+async def test_peers_that_hold_all_the_memory_they_may_keep_no_instance_from_being_read(
+    cluster: ClusterClient, stand_in_cluster: StandInCluster
+) -> None:
+    stand_in_cluster.add_instance(InstanceSpec("team-a", "web", "node-a"))
+    smallest = split(WORKER, 226 * MIB).documents
+    assert smallest is not None
+    bodies = BodyMemory(smallest.arriving_bytes)
+
+    async def hold_all_there_is() -> None:
+        with bodies.peers.holding():
+            for _ in range(128):  # 8 MiB
+                await body_memory.take(64 * KIB)
+            await asyncio.Event().wait()
+
+    async with (
+        WorkloadReads(INSTANCE, cluster, SystemClock(), bodies=bodies) as reads,
+        asyncio.TaskGroup() as tasks,
+    ):
+        hostile = [tasks.create_task(hold_all_there_is()) for _ in range(100)]
+        await until(lambda: bodies.held_bytes > 8 * MIB)
+        source = await reads.source(("team-a", "web"), deadline_s=5).outcome()
+        pods = await reads.pods(("team-a", "web"), deadline_s=5).outcome()
+        listed = await reads.all(None, deadline_s=5)
+        for task in hostile:
+            task.cancel()
+
+    assert isinstance(source, WorkloadObject)
+    assert not isinstance(pods, FetchError)
+    assert len(pods) == len(listed.items) == 1
 
 
 @pytest.mark.asyncio
