@@ -13,6 +13,7 @@ from typing import Final
 from collectors.pci_address import normalise
 from collectors.registry import MANUFACTURERS
 
+_DEVICES: Final = Path("bus/pci/devices")
 _DISPLAY: Final = "03"
 _ENCRYPTION: Final = "1080"
 
@@ -57,7 +58,7 @@ def scan(sys_root: Path = Path("/sys")) -> tuple[PciDevice, ...]:
         sys_root: Where the host's ``/sys`` is.
     """
     vendors = {one.pci_vendor_id: one for one in MANUFACTURERS.values() if one.pci_vendor_id}
-    functions = sorted(_functions(sys_root / "bus" / "pci" / "devices"))
+    functions = sorted(_functions(sys_root / _DEVICES))
     classes = {address: class_code for address, _, class_code, _ in functions}
     return tuple(
         PciDevice(
@@ -74,6 +75,14 @@ def scan(sys_root: Path = Path("/sys")) -> tuple[PciDevice, ...]:
         for address, vendor, class_code, path in functions
         if vendor in vendors and class_code[:2] in vendors[vendor].pci_classes
     )
+
+
+def nothing_found(sys_root: Path = Path("/sys")) -> str:
+    """What to say where no manufacturer has a card: also of a bus that cannot be looked at."""
+    folder = sys_root / _DEVICES
+    if not folder.is_dir():
+        return f"no PCI bus can be looked at, {folder} does not exist"
+    return "no accelerator of a known manufacturer is on the PCI bus"
 
 
 def detect(devices: Iterable[PciDevice]) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
 from devicemanager.rules.selection import Selection
 from devicemanager.wire.collector_lines import Announced, Begin, End, Failed, Hello, Read, encode
 
+EXIT_NOT_READ: Final = 1
 EXIT_USAGE: Final = 2
 _PR_SET_PDEATHSIG: Final = 1
 _STDOUT: Final = 1
@@ -44,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one collector until it fails or its reader goes away.
 
     Returns:
-        0 after ``--once`` or when the reader is gone, 1 where its output cannot be written, 2 for usage, else one
-        of :data:`collectors.contract.EXIT_CODES`.
+        0 after ``--once`` or when the reader is gone, 1 where its output cannot be written or a device that
+        ``--once`` was asked for is not there, 2 for usage, else one of :data:`collectors.contract.EXIT_CODES`.
     """
     return streams.answering("collectors", lambda: _run(arguments))
 
@@ -75,11 +76,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         collector.open()
         if for_a_person:
-            reads = _reads(collector, _counted(collector), selection, announce=lambda _: None)
-            readings = [read.reading for read in reads]
-            said = text.describe(readings, library=getattr(collector, "library", None))
-            emit(said.encode(sys.stdout.encoding, "replace"))
+            unread = _print_once(collector, selection, emit)
         else:
+            unread = False
             emit(_hello(options.name, collector))
             _sample_for_ever(collector, selection, emit, period_s=None if options.once else options.period)
         collector.close()
@@ -91,7 +90,28 @@ def _run(arguments: Sequence[str] | None) -> int:
         _print_traceback()
         detail = f"the collector raised {type(error).__name__}: {excerpt(str(error))}"
         return _report(CollectorError(CollectorState.FAILED, detail), emit, for_a_person=for_a_person)
-    return 0
+    return EXIT_NOT_READ if unread else 0
+
+
+def _print_once(collector: Collector, selection: Selection, emit: Emit) -> bool:
+    """Print the selected devices. Whether one that was asked for, or every one, was not read; that is said too."""
+    named = {key.parent or key.id for key in selection.only | selection.skip} - {None}
+    if not named <= set(selection.assumed.values()):
+        # Only reading a card tells its id.
+        _all_of(collector, Selection(skip=selection.skip, assumed=selection.assumed))
+    readings = _all_of(collector, selection)
+    if readings:
+        said = text.describe(readings, library=getattr(collector, "library", None))
+        emit(said.encode(sys.stdout.encoding, "replace"))
+    problems = text.not_read(readings, selection)
+    for problem in problems:
+        print(f"collectors: {problem}", file=sys.stderr)
+    return bool(problems)
+
+
+def _all_of(collector: Collector, selection: Selection) -> list[Reading]:
+    reads = _reads(collector, _counted(collector), selection, announce=lambda _: None)
+    return [read.reading for read in reads]
 
 
 def _hello(name: str, collector: Collector) -> bytes:

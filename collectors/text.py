@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from devicemanager.errors import excerpt
-from devicemanager.model.accelerator import Reading
+from devicemanager.model.accelerator import Card, DeviceKey, Reading
 from devicemanager.model.figures import BY_NAME, FIGURES, Figures, FigureSpec
 from devicemanager.model.reasons import Reason
+from devicemanager.rules.selection import Selection
 from devicemanager.rules.units import published
 
 
@@ -18,6 +19,20 @@ def describe(readings: Sequence[Reading], *, library: str | None = None) -> str:
     """
     heading = f"{excerpt(library)}\n" if library else ""
     return heading + "".join(_block(reading) for reading in readings)
+
+
+def not_read(readings: Sequence[Reading], selection: Selection) -> Sequence[str]:
+    """What was asked for and is not among the readings, a line each; empty when nothing is missing."""
+    read = {key for reading in readings for key in (reading.card.key, *_index_of(reading.card))}
+    missing = sorted(key.text for key in selection.only - read)
+    skipped = {key.text for key in selection.skip}
+    if not readings and not missing:
+        return ["every card is skipped"]
+    return [f"{excerpt(name)}: {'is skipped' if name in skipped else 'no such device'}" for name in missing]
+
+
+def _index_of(card: Card) -> Sequence[DeviceKey]:
+    return [DeviceKey(index=card.index)] if card.parent is None else []
 
 
 def _block(reading: Reading) -> str:

@@ -22,7 +22,7 @@ from devicemanager.errors import SettingsError
 from devicemanager.settings.flags import Settings, effective, with_flags
 from devicemanager.settings.output import LogSettings
 from devicemanager.settings.process import from_process
-from devicemanager.signals import handled
+from devicemanager.signals import ENDING, handled
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -177,7 +177,7 @@ def _run(command: Command, settings: Settings) -> int:
     """Run to the end on the loop that needs the least memory for TLS: uvloop where it exists."""
     if command.serves:
         # Until it handles the signal itself: by default, the first process of a container does not end by one.
-        for number in handled((signal.SIGTERM, signal.SIGHUP)):
+        for number in handled(number for number in ENDING if number is not signal.SIGINT):
             signal.signal(number, lambda *_: os._exit(EXIT_OK))
     new_loop: Callable[[], asyncio.AbstractEventLoop]
     try:
@@ -204,7 +204,7 @@ def _ignore_late_signals() -> None:
     The interpreter takes its time to end where processors are scarce, and puts default actions back on the way.
     """
     signal.alarm(0)
-    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGALRM, *ENDING):
         signal.signal(number, signal.SIG_IGN)
 
 

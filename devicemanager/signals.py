@@ -2,6 +2,10 @@
 
 import signal
 from collections.abc import Iterable
+from typing import Final
+
+ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""What a supervisor sends, Ctrl-C, a terminal that is closed, and Ctrl-\\, which would leave a core."""
 
 
 def handled(signals: Iterable[signal.Signals]) -> list[signal.Signals]:

@@ -34,6 +34,7 @@ class AutoDetectSupervisor:
         log: FilteringBoundLogger | None = None,
         *,
         every_s: float = DETECT_EVERY_S,
+        nothing_found: str = "nothing is found",
     ) -> None:
         """Prepare; the bus is not read before :meth:`run`.
 
@@ -44,6 +45,7 @@ class AutoDetectSupervisor:
             clock: For the time of a state.
             log: For changes of the state.
             every_s: Between two readings of the bus.
+            nothing_found: What to say while there is none.
         """
         self._find = find
         self._supervise = supervise
@@ -51,6 +53,7 @@ class AutoDetectSupervisor:
         self._clock = clock
         self._tracker = StatusTracker(store, clock, log or structlog.get_logger())
         self._every_s = every_s
+        self._nothing_found = nothing_found
         self._bus = BlockingCalls("the PCI bus")
         self._due_s = clock.monotonic()
         self._supervisor: Supervisor | None = None
@@ -79,7 +82,7 @@ class AutoDetectSupervisor:
             else:
                 if found is not None:
                     return found
-                self._report(CollectorState.NO_DEVICES, "no accelerator of a known manufacturer is on the PCI bus")
+                self._report(CollectorState.NO_DEVICES, self._nothing_found)
             await asyncio.sleep(self._every_s)
 
     def _report(self, state: CollectorState, why: str) -> None:

@@ -1,7 +1,6 @@
 """``devicemanager demo``: starts the chain, shows the figures, and stops everything."""
 
 import asyncio
-import signal
 import sys
 from collections.abc import Coroutine
 from typing import Final, TextIO, cast
@@ -20,7 +19,7 @@ from devicemanager.programs.present import document
 from devicemanager.settings.demo import DemoSettings
 from devicemanager.settings.output import Output
 from devicemanager.settings.process import environment_of_children
-from devicemanager.signals import handled
+from devicemanager.signals import ENDING, handled
 from devicemanager.streams import AnswerStream, print_answer
 from devicemanager.wire import instance_metrics
 
@@ -124,8 +123,7 @@ async def _until_signal(work: Coroutine[None, None, None]) -> None:
             signalled = True
             task.cancel()
 
-    # SIGQUIT, by Ctrl-\\, would leave a core and the folder with the keys.
-    signals = handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))
+    signals = handled(ENDING)
     for number in signals:
         loop.add_signal_handler(number, cancel_once)
     try:

@@ -40,7 +40,7 @@ def manufacturer(settings: CollectingSettings) -> str:
     if name is None:
         raise SettingsError(
             [
-                "--manufacturer=auto: no accelerator of a known manufacturer is on the PCI bus; "
+                f"--manufacturer=auto: {pci.nothing_found(settings.sys_root)}; "
                 "name one, or try --manufacturer=simulated"
             ]
         )
@@ -132,7 +132,11 @@ def supervised(
     if name is not None:
         return store, supervisor(settings, name, period_s, store)
     return store, AutoDetectSupervisor(
-        lambda: found(settings), lambda later: supervisor(settings, later, period_s, store), store, clock
+        lambda: found(settings),
+        lambda later: supervisor(settings, later, period_s, store),
+        store,
+        clock,
+        nothing_found=pci.nothing_found(settings.sys_root),
     )
 
 

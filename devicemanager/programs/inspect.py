@@ -90,7 +90,7 @@ async def detect(settings: DetectSettings) -> int:
         bodies[name] = snapshot.encode(await _sampled(settings, name)) if readable else None
     inventory = {name: None if body is None else snapshot.parse(body) for name, body in bodies.items()}
     if settings.output is Output.TABLE:
-        searched = settings.manufacturer == "auto"
+        searched = pci.nothing_found(settings.sys_root) if settings.manufacturer == hardware.AUTO else None
         streams.print_answer(present.inventory_text(devices, inventory, searched=searched, width=streams.width()))
     else:
         documents = {name: None if body is None else json.loads(body) for name, body in bodies.items()}

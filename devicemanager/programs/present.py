@@ -217,11 +217,11 @@ def _inventory_of(found: Mapping[str, Any] | None) -> Mapping[str, object]:
 
 
 def inventory_text(
-    devices: Sequence[PciDevice], inventory: Inventory, *, searched: bool = True, width: int | None = None
+    devices: Sequence[PciDevice], inventory: Inventory, *, searched: str | None = None, width: int | None = None
 ) -> str:
     """What there is, for people; ``width`` as for :func:`columns`.
 
-    ``searched`` says whether the bus was asked which manufacturers there are; otherwise an empty one means nothing.
+    ``searched`` is what to say of an empty bus; None where it was not asked which manufacturers there are.
     """
     bus = [
         (
@@ -243,7 +243,7 @@ def inventory_text(
         for name, found in inventory.items()
         if not _cards(found)
     ]
-    nothing = ["No accelerator of a known manufacturer is on the PCI bus."] if searched else []
+    nothing = [f"{searched[:1].upper()}{searched[1:]}."] if searched else []
     return "\n\n".join(
         [
             *([columns(_BUS_COLUMNS, bus, width, shorten=["NOTE"])] if bus else nothing),

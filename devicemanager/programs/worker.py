@@ -29,11 +29,11 @@ from devicemanager.serving.listener import Listener
 from devicemanager.serving.memory import collect_garbage_rarely, collect_when_idle
 from devicemanager.serving.probes import PING, Check, Probe, Shutdown
 from devicemanager.serving.process_metrics import ProcessMetrics
-from devicemanager.transport.document_limits import WORKER_DOCUMENTS
 from devicemanager.settings.process import api_server_environment
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.identity import ServerIdentity
 from devicemanager.tls.material import TrustedCAs
+from devicemanager.transport.document_limits import WORKER_DOCUMENTS
 from devicemanager.transport.failures import within
 from devicemanager.worker.apiserver.authentication import Authenticator, TokenReviews, is_front_proxy
 from devicemanager.worker.apiserver.authorization import AccessReviews, Authorizer, ReviewFailedError
@@ -81,7 +81,7 @@ class Worker(Server):
 
 
 async def run(settings: WorkerSettings) -> int:
-    """Serve until SIGTERM or SIGINT; a second one cuts the shutdown delay short. Returns the exit code.
+    """Serve until a signal that ends programs; a second one cuts the shutdown delay short. Returns the exit code.
 
     Raises:
         SettingsError: What the person running us must change.

@@ -11,8 +11,8 @@ from typing import Final
 
 from devicemanager.errors import DeviceManagerError
 from devicemanager.rules.quantity import format_bytes
-from devicemanager.transport.document_limits import ONE_DOCUMENT_BYTES, WORKER_DOCUMENTS, DocumentLimits
 from devicemanager.serving.limits import KIB, MIB, READ_BUFFER_BYTES, Limits, VerifiedLimits
+from devicemanager.transport.document_limits import ONE_DOCUMENT_BYTES, WORKER_DOCUMENTS, DocumentLimits
 
 CONNECTION_BYTES: Final = 58 * KIB
 """One TLS connection on which little is sent: measured on uvloop, OpenSSL 3."""

@@ -1,8 +1,8 @@
 """How a serving program runs and ends: the listener, what runs beside it, signals, and the exit code.
 
 All parts of a program run under one task group. If one of them ends by itself, the rest would serve old figures for
-ever, so the program exits with 1 and is restarted by whatever runs it. SIGTERM, SIGINT and SIGHUP, which a terminal
-sends when it is closed, make it unready at once, let requests in progress finish, and end it with 0.
+ever, so the program exits with 1 and is restarted by whatever runs it. A signal that ends programs makes it unready
+at once, lets requests in progress finish, and ends it with 0.
 """
 
 import asyncio
@@ -17,12 +17,10 @@ from structlog.typing import FilteringBoundLogger
 from devicemanager.errors import ContainerOutdatedError, DeviceManagerError, SettingsError, leaves
 from devicemanager.serving.listener import Listener
 from devicemanager.serving.probes import Shutdown
-from devicemanager.signals import handled
+from devicemanager.signals import ENDING, handled
 
 ENDED: Final = 0
 FAILED: Final = 1
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 Part: TypeAlias = Callable[[], Awaitable[object]]
 
@@ -101,7 +99,7 @@ async def run_until_signal(
     """
     received: asyncio.Queue[signal.Signals] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    for number in handled(_SIGNALS):
+    for number in handled(ENDING):
         loop.add_signal_handler(number, received.put_nowait, number)
     code = ENDED
     refused: list[SettingsError | ModuleNotFoundError] = []

@@ -1,9 +1,10 @@
-"""Reads from a certificate what :mod:`ssl` does not show of our own: when it expires.
+"""Reads from a certificate what :mod:`ssl` does not show of our own: when it expires, and what it is for.
 
-The server must know that date to warn and to report it, and must not import ``cryptography`` for it, which costs
-8 MiB resident. The walk follows RFC 5280, section 4.1, and stops at the validity; nothing is verified here.
+The server must know that to warn and to report it, and must not import ``cryptography`` for it, which costs
+8 MiB resident. The walk follows RFC 5280, section 4.1; nothing is verified here.
 """
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,6 +14,29 @@ _UTC_TIME: Final = 0x17
 _GENERALIZED_TIME: Final = 0x18
 _FIELDS_BEFORE_VALIDITY: Final = 3
 """Serial number, signature algorithm and issuer lie between the optional version and the validity."""
+
+
+SERVER_AUTH: Final = bytes.fromhex("2b06010505070301")
+CLIENT_AUTH: Final = bytes.fromhex("2b06010505070302")
+_ANY_USAGE: Final = bytes.fromhex("551d2500")
+_EXTENDED_KEY_USAGE: Final = bytes.fromhex("551d25")
+_EXTENSIONS: Final = 0xA3
+
+
+def may_be_used(certificate: bytes, usage: bytes) -> bool:
+    """Whether a certificate, DER, may be used so: its extended key usage has it, or there is none.
+
+    Raises:
+        ValueError: The bytes are not a certificate.
+    """
+    body = _content(_content(certificate, _SEQUENCE), _SEQUENCE)
+    extensions = b"".join(content for tag, content in _elements(body) if tag == _EXTENSIONS)
+    for _, extension in _elements(_content(extensions, _SEQUENCE) if extensions else b""):
+        parts = [content for _, content in _elements(extension)]
+        if parts[:1] == [_EXTENDED_KEY_USAGE]:
+            usages = {content for _, content in _elements(_content(parts[-1], _SEQUENCE))}
+            return not usages.isdisjoint((usage, _ANY_USAGE))
+    return True
 
 
 def not_after(certificate: bytes) -> datetime:
@@ -53,6 +77,14 @@ def _content(data: bytes, tag: int) -> bytes:
     if found != tag:
         raise ValueError("not a DER certificate")
     return content
+
+
+def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Tag and content of each element, one after the other."""
+    at = 0
+    while at < len(data):
+        tag, content, at = _element(data, at)
+        yield tag, content
 
 
 def _element(data: bytes, at: int) -> tuple[int, bytes, int]:

@@ -16,6 +16,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -24,7 +25,7 @@ from typing_extensions import override
 
 from devicemanager.clock import Clock
 from devicemanager.errors import SettingsError
-from devicemanager.tls.material import Pair, PairFiles, TrustedCAs, client_context, reason_of, server_context
+from devicemanager.tls.material import Pair, PairFiles, TrustedCAs, Use, client_context, reason_of, server_context
 from devicemanager.tls.reload import ExpiryWarning, ReloadedFiles, current
 
 FOLLOW_INTERVAL_S: Final = 60.0
@@ -35,12 +36,12 @@ class _ReloadingIdentity(ABC):
     """An identity that follows its files."""
 
     def __init__(
-        self, use: str, pair: PairFiles | None, cas: Path | None, *, clock: Clock, log: FilteringBoundLogger
+        self, use: Use, pair: PairFiles | None, cas: Path | None, *, clock: Clock, log: FilteringBoundLogger
     ) -> None:
         self._pair_files = None
         if pair is not None:
             what = f"{pair.certificate} and {pair.key}"
-            self._pair_files = ReloadedFiles(what, pair.read, Pair.parse, log)
+            self._pair_files = ReloadedFiles(what, pair.read, partial(Pair.parse, use=use), log)
         self._cas_file = None
         if cas is not None:
             self._cas_file = ReloadedFiles(str(cas), lambda: (cas.read_bytes(),), TrustedCAs.parse, log)
@@ -48,7 +49,7 @@ class _ReloadingIdentity(ABC):
         problems = [f"{files.what}: {files.problem}" for files in self._files if not files.reload()]
         if problems:
             raise SettingsError(problems)
-        self._expiry = ExpiryWarning(use, clock, log)
+        self._expiry = ExpiryWarning("serving" if use == "server" else use, clock, log)
         self._log = log
         self._pending = False
 
@@ -111,7 +112,7 @@ class ServerIdentity(_ReloadingIdentity):
             SettingsError: A file cannot be read or used; every one that cannot is named.
         """
         files = pair if isinstance(pair, PairFiles) else None
-        super().__init__("serving", files, client_cas, clock=clock, log=log)
+        super().__init__("server", files, client_cas, clock=clock, log=log)
         self.pair = pair if isinstance(pair, Pair) else current(self._pair_files)
         self.client_cas = None if self._cas_file is None else current(self._cas_file)
         self.now = clock.now

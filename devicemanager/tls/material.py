@@ -9,18 +9,22 @@ import os
 import re
 import ssl
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from devicemanager.errors import excerpt
-from devicemanager.tls.der import not_after
+from devicemanager.tls.der import CLIENT_AUTH, SERVER_AUTH, may_be_used, not_after
 
 _PEM_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----")
 _PEM_KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _ENCODING_DER: Final = 2
 """As the layer below :mod:`ssl` numbers its encodings."""
+
+Use: TypeAlias = Literal["server", "client"]
+_USAGES: Final[Mapping[Use, bytes]] = {"server": SERVER_AUTH, "client": CLIENT_AUTH}
 
 _READ_ATTEMPTS: Final = 3
 """A pair is two files. Between reading them the volume may be swapped, which shows in reading the first again."""
@@ -69,17 +73,19 @@ class Pair:
     not_after: datetime
 
     @classmethod
-    def parse(cls, certificate: bytes, key: bytes) -> "Pair":
-        """Check that the two belong together.
+    def parse(cls, certificate: bytes, key: bytes, use: Use | None = None) -> "Pair":
+        """Check that the two belong together, and that peers will accept them for this use, if any is given.
 
         Raises:
-            ValueError: They do not parse, do not match, or the key is encrypted.
+            ValueError: They do not parse, do not match, are for another use, or the key is encrypted.
         """
         leaf = next(iter(_certificates(certificate)), None)
         if leaf is None:
             raise ValueError("no certificate in the certificate file")
         if not _PEM_KEY.search(key):
             raise ValueError("no PEM private key in the key file")
+        if use is not None and not may_be_used(leaf, _USAGES[use]):
+            raise ValueError(f"the certificate is not for {use}s: its extended key usage lacks {use}Auth")
         pair = cls(certificate, key, not_after(leaf))
         _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
         return pair

@@ -17,10 +17,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from devicemanager.errors import DocumentError, ExcessError
-from devicemanager.model.pod_stats import ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
+from devicemanager.model.pod_stats import UNREADABLE, ContainerStats, CpuStats, DiskStats, MemoryStats, PodStats
 from devicemanager.rules import kubelet
 from devicemanager.wire import bounds, timestamps
-from devicemanager.wire.json_values import UNREADABLE, integer, items, load, member, members, text
+from devicemanager.wire.json_values import integer, items, load, member, members, text
 from devicemanager.wire.kubelet_summary_document import (
     Container,
     Cpu,

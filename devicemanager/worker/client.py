@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from devicemanager.clock import Clock, SystemClock
-from devicemanager.transport.document_limits import WORKER_DOCUMENTS, DocumentLimits
 from devicemanager.transport.body_memory import BodyMemory
+from devicemanager.transport.document_limits import WORKER_DOCUMENTS, DocumentLimits
 from devicemanager.worker.cluster import Cluster, ClusterClient
 from devicemanager.worker.credentials import CredentialsSource
 from devicemanager.worker.deadlines import DEADLINES, Deadlines

@@ -20,10 +20,10 @@ from devicemanager.clock import Clock
 from devicemanager.errors import FetchError, excerpt
 from devicemanager.model.usage import SourceState
 from devicemanager.rules.object_names import is_name
-from devicemanager.serving.budget import BODY_BYTES
 from devicemanager.settings.kubelet import NODE_NAME
 from devicemanager.transport.body_memory import BodyMemory
 from devicemanager.transport.client import HttpClient
+from devicemanager.transport.document_limits import BODY_BYTES
 from devicemanager.transport.failures import attempt, within
 from devicemanager.transport.messages import Received, Request
 from devicemanager.wire import nodes

@@ -12,9 +12,9 @@ import structlog
 from devicemanager.clock import Clock, SystemClock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.transport.document_limits import BODY_BYTES
 from devicemanager.serving.log_rate import RateLimitedLog
 from devicemanager.transport.body_memory import BodyMemory
+from devicemanager.transport.document_limits import BODY_BYTES
 from devicemanager.transport.failures import unreadable
 from devicemanager.wire import kubernetes
 from devicemanager.worker.cluster import Cluster

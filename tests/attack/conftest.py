@@ -62,7 +62,9 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
         return
     terminalreporter.section("measured under attack")
     terminalreporter.write_line("memory limit by: " + ", ".join(sorted({row.cap for row in rows})))
-    terminalreporter.write_line("MiB: limit, at rest, peak (cgroup: kernel's socket buffers and page cache included)")
+    terminalreporter.write_line(
+        "MiB: limit, at rest, peak (cgroup: kernel's socket buffers and page cache included)"
+    )
     for row in rows:
         sizes = "  ".join(f"{size / MIB:5.0f}" for size in (row.limit, row.rest, row.peak))
         slow = f"{1000 * row.slowest_probe_s:5.0f} ms  {1000 * row.slowest_read_s:5.0f} ms"
@@ -144,7 +146,9 @@ def start_device_manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iter
             ]
             program = stack.enter_context(limited("deviceManager", arguments, tmp_path, ulimit))
             wait_until(lambda: program.events("collector_state_changed"), "cards")
-            honest = Honest(str(tmp_path / "reader"), "/monitor/snapshot", expected=('"state":"ok"', '"memoryUsage"'))
+            honest = Honest(
+                str(tmp_path / "reader"), "/monitor/snapshot", expected=('"state":"ok"', '"memoryUsage"')
+            )
             return Target(program, honest, "device manager", _title(request), request.config.stash[_TABLE])
 
         yield start
@@ -199,7 +203,11 @@ async def chain(
                 str(tmp_path / "reader"),
                 f"/apis/{GROUP}/v1/namespaces/default/instances/web/metrics",
                 {"X-Remote-User": "viewer"},
-                ('"memoryUsageMiB":20480', '"name":"kubelet","state":"ok"', '"name":"device-manager/nvidia","state":"ok"'),
+                (
+                    '"memoryUsageMiB":20480',
+                    '"name":"kubelet","state":"ok"',
+                    '"name":"device-manager/nvidia","state":"ok"',
+                ),
             )
             target = Target(program, honest, "worker", _title(request), request.config.stash[_TABLE])
             wait_until(lambda: probe(program.port, "127.0.9.3", "/readyz"), "readiness")

@@ -69,10 +69,8 @@ class _Loop:
 async def _loops(standin: Cluster, rounds: int, report: Report) -> list[Budget]:
     standin.ask(f"delay {_SOURCE_S}")
     folder = standin.folder
-    context = client_context(
-        TrustedCAs.parse((folder / "ca.crt").read_bytes()),
-        Pair.parse(*((folder / "worker-client" / f"tls.{part}").read_bytes() for part in ("crt", "key"))),
-    )
+    certificate, key = ((folder / "worker-client" / f"tls.{part}").read_bytes() for part in ("crt", "key"))
+    context = client_context(TrustedCAs.parse((folder / "ca.crt").read_bytes()), Pair.parse(certificate, key))
     options = ReadOptions(device_manager_tls=lambda: context, device_manager_server_name=DEVICE_MANAGER_NAME)
     found: dict[tuple[str, int], list[_Loop]] = {}
     reads = kubelet_reads = api_reads = 0

@@ -255,5 +255,5 @@ def bus(root: Path, *devices: tuple[str, str], driver: str | None = None) -> str
         (folder / "class").write_text("0x030200\n")
         if driver is not None:
             (folder / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
-    root.mkdir(exist_ok=True)
+    (root / "bus" / "pci" / "devices").mkdir(parents=True, exist_ok=True)
     return f"--sys-root={root}"

@@ -125,7 +125,7 @@ def test_samples_go_on(serve: Serve) -> None:
     assert manager.until(lambda seen: seen["timestamp"] > first)["collector"]["restarts"] == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_ends_it_with_0(serve: Serve, number: signal.Signals) -> None:
     manager = serve(SIMULATED)
     manager.until_state("ok")

@@ -177,7 +177,7 @@ sys.exit(cli.main(["start"]))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_server_that_is_told_to_end_before_it_serves_ends_at_once_with_0(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", STARTING], stdout=subprocess.PIPE) as program:
         assert program.stdout is not None

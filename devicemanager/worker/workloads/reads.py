@@ -9,8 +9,8 @@ from typing import Final, Self, TypeAlias, TypeVar
 from devicemanager.clock import Clock
 from devicemanager.errors import DocumentError, FetchError
 from devicemanager.model.usage import SourceState
-from devicemanager.transport.document_limits import BODY_BYTES
 from devicemanager.transport.body_memory import BodyMemory
+from devicemanager.transport.document_limits import BODY_BYTES
 from devicemanager.transport.failures import attempt, unreadable
 from devicemanager.wire import pods
 from devicemanager.wire.pods import Pod

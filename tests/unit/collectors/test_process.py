@@ -186,6 +186,42 @@ class TestArguments:
         assert "SIM-0  Simulated Accelerator 80GB" in done.stdout
         assert "of 81920 MiB" in done.stdout
 
+    @pytest.mark.parametrize(
+        ("flags", "code", "printed", "said"),
+        [
+            (["--only", "SIM-1"], 0, ["1  SIM-1"], ""),
+            (["--only", "index:1"], 0, ["1  SIM-1"], ""),
+            (["--skip", "SIM-0"], 0, ["1  SIM-1"], ""),
+            (["--only", "SIM-1", "--only", "foo"], 1, ["1  SIM-1"], "collectors: foo: no such device\n"),
+            (["--only", "SIM-0/SIM-0-P1"], 1, ["0  SIM-0"], "collectors: SIM-0/SIM-0-P1: no such device\n"),
+            (["--only", "index:9"], 1, [], "collectors: index:9: no such device\n"),
+            (["--only", "index:1", "--skip", "index:1"], 1, [], "collectors: index:1: is skipped\n"),
+            (["--skip", "index:0", "--skip", "SIM-1"], 1, [], "collectors: every card is skipped\n"),
+        ],
+        ids=str,
+    )
+    def test_once_prints_what_is_selected_and_says_what_is_not_there(
+        self, flags: list[str], code: int, printed: list[str], said: str
+    ) -> None:
+        done = run("simulated", "--once", *flags)
+        assert (done.returncode, done.stderr) == (code, said)
+        assert [line[:8] for line in done.stdout.splitlines() if not line.startswith(" ")] == printed
+
+    def test_once_with_the_id_of_a_partition_prints_it_and_its_card(self, tmp_path: Path) -> None:
+        scenario = tmp_path / "cards.toml"
+        scenario.write_text(
+            '[[cards]]\n[[cards.partitions]]\nid = "SIM-0-P0"\n[[cards.partitions]]\nid = "SIM-0-P1"\n'
+        )
+        done = run("simulated", "--once", "--scenario", str(scenario), "--only", "SIM-0/SIM-0-P1")
+        assert done.returncode == 0, done.stderr
+        assert "SIM-0-P1" in done.stdout
+        assert "SIM-0-P0" not in done.stdout
+
+    def test_once_touches_no_other_card_than_that_of_an_index_or_an_assumed_id(self, nvml: NvmlStandin) -> None:
+        nvml.play(Scenario.healthy(2).call("nvmlDeviceGetHandleByIndex_v2", 0, hang=True))
+        for flags in (["--only", "index:1"], ["--skip", "X", "--assume", "0=X"]):
+            assert run("nvidia", "--once", *flags, **nvml.environment).returncode == 0
+
     def test_once_says_what_is_wrong_with_the_library(self) -> None:
         done = run("nvidia", "--once", LD_LIBRARY_PATH="/nonexistent")
         assert done.returncode == 71

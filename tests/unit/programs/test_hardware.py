@@ -28,7 +28,7 @@ def bus(root: Path, *vendors: str) -> str:
         folder.mkdir(parents=True)
         for name, value in {"vendor": f"0x{vendor}", "device": "0x2330", "class": "0x030200"}.items():
             (folder / name).write_text(value + "\n")
-    root.mkdir(exist_ok=True)
+    (root / "bus" / "pci" / "devices").mkdir(parents=True, exist_ok=True)
     return f"--sys-root={root}"
 
 
@@ -75,6 +75,18 @@ def test_what_cannot_be_read_is_refused_with_the_way_out(
     (problem,) = raised.value.problems
     assert problem.startswith(expected)
     assert [conflict.message for conflict in hardware.rules(settings)] == [problem]
+
+
+def test_a_bus_that_is_not_where_it_is_looked_for_is_said_to_be_missing(tmp_path: Path) -> None:
+    settings = load(ServeSettings, [f"--sys-root={tmp_path}"], {})
+    missing = f"no PCI bus can be looked at, {tmp_path}/bus/pci/devices does not exist"
+
+    assert [conflict.message for conflict in hardware.rules(settings)] == [
+        f"--manufacturer=auto: {missing}; name one, or try --manufacturer=simulated"
+    ]
+    waiting = hardware.supervised(settings, 15.0)[1]
+    assert isinstance(waiting, AutoDetectSupervisor)
+    assert waiting._nothing_found == missing
 
 
 def test_a_server_waits_for_a_card_but_chooses_between_no_two(tmp_path: Path) -> None:

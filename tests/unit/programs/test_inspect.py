@@ -108,6 +108,12 @@ async def test_detect_lists_partitions_below_their_card(capsys: pytest.CaptureFi
 async def test_detect_is_1_when_nothing_is_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert await inspect.detect(load(DetectSettings, [f"--sys-root={tmp_path}"], {})) == 1
 
+    missing = f"No PCI bus can be looked at, {tmp_path}/bus/pci/devices does not exist.\n"
+    assert capsys.readouterr().out == missing
+
+    (tmp_path / "bus" / "pci" / "devices").mkdir(parents=True)
+    assert await inspect.detect(load(DetectSettings, [f"--sys-root={tmp_path}"], {})) == 1
+
     assert capsys.readouterr().out == "No accelerator of a known manufacturer is on the PCI bus.\n"
 
 

@@ -52,9 +52,7 @@ def test_a_limit_that_is_too_small_is_refused_with_the_smallest_that_works(
 def test_collector_processes_that_may_grow_beyond_the_limit_are_a_warning_with_both_numbers(
     limit: str, collector_limit: str, warned: dict[str, str] | None
 ) -> None:
-    settings = load(
-        ServeSettings, [f"--memory-limit={limit}", f"--collector-memory-limit={collector_limit}"], {}
-    )
+    settings = load(ServeSettings, [f"--memory-limit={limit}", f"--collector-memory-limit={collector_limit}"], {})
 
     with capture_logs() as logs:
         budget(DEVICE_MANAGER, settings, most_bytes(settings.collector_memory_limit))

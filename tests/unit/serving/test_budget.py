@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from devicemanager.node.launcher import most_bytes
 from devicemanager.serving.budget import (
     DEVICE_MANAGER,
     WORKER,
@@ -15,8 +16,6 @@ from devicemanager.serving.budget import (
     listener_bytes,
     split,
 )
-from devicemanager.node.launcher import most_bytes
-from devicemanager.node.process_usage import UsageLimits
 from devicemanager.serving.limits import MIB, Limits, VerifiedLimits
 from devicemanager.settings.node import ServeSettings
 from devicemanager.transport.document_limits import documents_bytes
@@ -46,7 +45,7 @@ def smallest_bytes(program: Program) -> int:
 @pytest.mark.parametrize("memory_mib", [97, 100, 128, 191, 192, 226, 256, 400, 512, 1000, 2048, 65_536])
 @pytest.mark.parametrize(("part", "program"), PROGRAMS)
 def test_all_limits_reached_at_once_stay_below_the_budget(part: str, program: Program, memory_mib: int) -> None:
-    """Connections x (TLS, kernel buffers, held bytes, a head) + heads + answers not taken + documents + children."""
+    """Connections x (TLS, kernel buffers, held bytes, a head) + heads + answers + documents + children."""
     budget_bytes = max(memory_mib * MIB, smallest_bytes(program))
 
     assert total_bytes(program, split(program, budget_bytes)) <= budget_bytes * 31 / 32

@@ -70,7 +70,7 @@ class Program:
         return "; ".join(str(error) for error in group.exceptions)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 @on_both_loops
 async def test_a_signal_ends_it_with_0(number: signal.Signals) -> None:
     program = Program()

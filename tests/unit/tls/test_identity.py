@@ -4,6 +4,7 @@ import functools
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,20 @@ def in_directory(directory: Path, client_ca: Path | None = None, logged: Logged 
     return ServerIdentity(
         PairFiles.in_directory(directory), client_ca, clock=SystemClock(), log=(logged or Logged()).log
     )
+
+
+@pytest.mark.parametrize("side", ["server", "client"])
+def test_a_pair_that_no_peer_would_accept_is_refused(side: str, tmp_path: Path) -> None:
+    server, client = authority().serving(SERVER_NAMES), authority().client("worker")
+    write_pair(tmp_path, client if side == "server" else server)
+    identity = ServerIdentity if side == "server" else partial(ClientIdentity, None)
+
+    with pytest.raises(SettingsError) as raised:
+        identity(PairFiles.in_directory(tmp_path), clock=SystemClock(), log=Logged().log)
+
+    (problem,) = raised.value.problems
+    assert problem.startswith(f"{tmp_path}/tls.crt and ")
+    assert problem.endswith(f": the certificate is not for {side}s: its extended key usage lacks {side}Auth")
 
 
 class TestServerIdentity:
@@ -311,7 +326,9 @@ class TestWithoutDescriptors:
     ) -> None:
         logged, ca_file = Logged(), tmp_path / "ca.crt"
         ca_file.write_bytes(bundle(authority()))
-        write_pair(tmp_path, authority().serving(SERVER_NAMES))
+        write_pair(
+            tmp_path, authority().serving(SERVER_NAMES) if side == "server" else authority().client("worker")
+        )
         pair = PairFiles.in_directory(tmp_path)
         identity = (
             ServerIdentity(pair, ca_file, clock=SystemClock(), log=logged.log)

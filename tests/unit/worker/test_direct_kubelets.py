@@ -18,10 +18,10 @@ from devicemanager.demo.cluster.selectors import JsonObject
 from devicemanager.demo.cluster.stand_in import WORKER_TOKEN, WORKER_USER
 from devicemanager.errors import FetchError
 from devicemanager.model.usage import PodReading, SourceState
-from devicemanager.serving.budget import BODY_BYTES
 from devicemanager.tls.certificates import Authority, PemPair, self_signed
 from devicemanager.tls.material import TrustedCAs, client_context
 from devicemanager.transport.body_memory import BodyMemory
+from devicemanager.transport.document_limits import BODY_BYTES
 from devicemanager.transport.failures import attempt
 from devicemanager.transport.messages import Received
 from devicemanager.wire import nodes, pods
