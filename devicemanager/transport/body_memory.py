@@ -108,6 +108,8 @@ class BodyMemory:
         return True
 
     def _give(self, holder: "BodyHolder", size: int) -> bool:
+        if holder.ended:
+            return True
         if self._beyond is holder:
             holder.beyond_bytes += size
             return True
@@ -213,8 +215,6 @@ class BodyHolder:
 
     async def take(self, size: int) -> None:
         """Wait for room for so much more."""
-        if self.ended:
-            return
         await self._memory.take(self, size)
         if self.all_bytes * PROGRESS >= self._progress_bytes * (PROGRESS + 1):
             self.note_progress()

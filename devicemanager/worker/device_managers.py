@@ -52,7 +52,6 @@ CLOSED: Final = (
     "its log says handshake_refused then"
 )
 
-
 _log: FilteringBoundLogger = structlog.get_logger()
 
 
@@ -181,8 +180,7 @@ class DeviceManagers:
         if self._indexed != self._pods.changes:
             self._index = newest_first(self._pods.items.values())
             self._indexed = self._pods.changes
-            known = set(self._pods.items.values())
-            self._failed = {each: at_s for each, at_s in self._failed.items() if each in known}
+            self._failed = {each: self._failed[each] for each in self._failed.keys() & self._pods.items.values()}
 
     async def _candidates(self, node: str, manufacturer: str) -> Sequence[DeviceManager]:
         """The pods to ask, the best first: those that failed last time wait behind the others."""

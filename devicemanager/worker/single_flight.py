@@ -1,9 +1,9 @@
 """A cache with one call in flight per key, shared by all callers; its answer is kept for a time.
 
 A flight does not end with a caller that leaves or is cancelled. Answers and flights are bounded in number, and
-answers in bytes. A peer that misbehaves may be left alone for a while; its callers get its failure meanwhile.
+answers in bytes. A peer that misbehaves may be in back-off for a while; its callers get its failure meanwhile.
 
-Longer than 300 lines: what is under way, kept and left alone is one state, in which one step decides on all three.
+Longer than 300 lines: what is under way, kept and in back-off is one state, in which one step decides on all three.
 """
 
 import asyncio

@@ -174,15 +174,28 @@ async def test_nobody_is_given_up_while_nobody_waits(reads: Reads) -> None:
 
 async def test_what_waits_for_us_has_not_stalled(reads: Reads) -> None:
     """Only the body that may go on, and does not."""
-    beyond, *waiting = await reads.hostile()
-    assert [await read.wants(50) for read in waiting] == [LONGEST]
-    for grows in (1.1, 1.1, 1.1, 1.1):
+    beyond, waits = await reads.hostile()
+    another = reads.begin()
+    assert (await waits.wants(1), await another.wants(LONGEST)) == (LONGEST, 0)
+    for _ in range(4):
         await asyncio.sleep(0.5)
-        await beyond.wants(int(grows * 100))
-    assert [read.failure for read in (beyond, *waiting)] == [None] * 2
+        await beyond.wants(110)
+    assert (beyond.failure, waits.failure) == (None, None)
+
+    await beyond.wants(0)
+    assert waits.held_bytes == LONGEST + 1
+    assert await reads.begin().wants(LONGEST) == 0
+    await asyncio.sleep(0.5)  # it has got its room only now
+    assert waits.failure is None
+
+
+async def test_the_api_server_goes_beyond_before_peers_that_came_first(reads: Reads) -> None:
+    beyond, *_ = await reads.hostile()
+    peer, page = reads.begin(), reads.begin(reads.memory.api_server)
+    assert (await peer.wants(LONGEST + 1), await page.wants(200)) == (0, 0)
     await beyond.wants(0)
 
-    assert waiting[0].held_bytes == LONGEST + 50
+    assert (peer.held_bytes, page.held_bytes) == (0, 200)
 
 
 async def test_a_peer_does_not_keep_the_api_server_from_the_place_beyond(reads: Reads) -> None:
@@ -215,6 +228,17 @@ async def test_what_a_read_has_begun_takes_nothing_once_the_read_has_ended(reads
 
     assert reads.memory.held_bytes == 0
     assert await reads.begin().wants(1000) == 1000  # nobody else is beyond
+
+
+async def test_what_waits_for_room_when_its_read_ends_takes_nothing_either(reads: Reads) -> None:
+    await reads.hostile()
+    held_bytes = reads.memory.held_bytes
+    with reads.memory.peers.holding():
+        task = asyncio.create_task(body_memory.take(LIMIT))
+        await asyncio.sleep(0)
+    await task
+
+    assert reads.memory.held_bytes == held_bytes
 
 
 async def test_outside_of_a_read_nothing_is_counted() -> None:

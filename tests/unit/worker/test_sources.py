@@ -144,7 +144,7 @@ async def test_a_kubelet_that_misbehaves_is_named_at_once_and_asked_less_and_les
     here.cluster.on(KUBELET, FetchError(state, "what it did", by_peer=True))
     loop = asyncio.get_running_loop()
     with capture_logs() as logs:
-        for _ in range(60):
+        for number in range(60):
             before_s = loop.time()
             outcome = await here.reader.read("team-a", "web")
             assert isinstance(outcome, Answer)
@@ -153,6 +153,8 @@ async def test_a_kubelet_that_misbehaves_is_named_at_once_and_asked_less_and_les
             assert kubelet.state is state
             assert "what it did" in (kubelet.message or "")
             assert loop.time() - before_s < 1
+            if number == 0:
+                assert here.sources.health.in_backoff() == {"kubelet": 1}
             await asyncio.sleep(1)
     asked = here.cluster.scripts[KUBELET].asked
 
@@ -160,7 +162,6 @@ async def test_a_kubelet_that_misbehaves_is_named_at_once_and_asked_less_and_les
     assert sorted(asked[1:]) == asked[1:]
     lines = [line for line in logs if line["event"] == "source_backed_off"]
     assert [(line["source"], line["node"], line["state"]) for line in lines] == [("kubelet", "node-a", state)]
-    assert here.sources.health.in_backoff() == {"kubelet": 1}
 
     here.cluster.on(KUBELET, well)
     await asyncio.sleep(300)
@@ -222,7 +223,7 @@ async def test_bad_kubelets_neither_delay_good_ones_nor_put_them_into_backoff(he
             outcome = await pending.outcome()
             assert isinstance(outcome, FetchError)
             assert outcome.state is SourceState.TIMEOUT
-        assert sources.health.in_backoff()["kubelet"] >= 1
+        assert 1 <= sources.health.in_backoff()["kubelet"] <= len(bad)
 
 
 @pytest.mark.asyncio
