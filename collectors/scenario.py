@@ -61,7 +61,7 @@ def read_scenario(path: Path, manufacturer: str) -> Scenario:
     except RecursionError as error:
         raise CollectorError(CollectorState.FAILED, f"scenario {path}: is nested too deep") from error
     except ValueError as error:  # no UTF-8, or no TOML
-        what = "is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else f"is no TOML: {error}"
+        what = "is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else f"is not TOML: {error}"
         raise CollectorError(CollectorState.FAILED, f"scenario {path}: {what}") from error
     return parse_scenario(document, manufacturer)
 

@@ -122,8 +122,8 @@ def _bytes(value: object) -> object:
         found = parse_quantity(value)
     except DocumentError:
         found = None
-    if found is None or found.denominator != 1:
-        raise ValueError("must be a size such as 80Mi")
+    if found is None or found.denominator != 1 or found < 0:
+        raise ValueError("must be a size such as 80Mi: whole bytes, or a number with k, M, G, T, Ki, Mi, Gi or Ti")
     return int(found)
 
 

@@ -232,9 +232,9 @@ def test_a_mistake_is_named_as_often_as_it_was_made(text: str, expected: list[st
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"count = ", "is no TOML: Invalid value (at end of document)"),
-        (b"count = 1\ncount = 2\n", "is no TOML: Cannot overwrite a value (at line 2, column 10)"),
-        (b"\xff\xfe", "is no text in UTF-8"),
+        (b"count = ", "is not TOML: Invalid value (at end of document)"),
+        (b"count = 1\ncount = 2\n", "is not TOML: Cannot overwrite a value (at line 2, column 10)"),
+        (b"\xff\xfe", "is not text in UTF-8"),
         (b"a = " + b"[" * 5000, "is nested too deep"),
     ],
 )
