@@ -406,6 +406,8 @@ def test_a_path_to_the_wrong_kind_of_thing_says_which(tmp_path: Path, argument: 
         ("node-1.example:8443", "https://node-1.example:8443"),
         ("node-1/monitor/snapshot", "https://node-1:32443/monitor/snapshot"),
         ("node-1:443/metrics", "https://node-1:443/metrics"),
+        ("127.0.0.1?x=1", "https://127.0.0.1:32443?x=1"),
+        ("node-1#/x", "https://node-1:32443#/x"),
         ("::1", "https://[::1]:32443"),
         ("[::1]", "https://[::1]:32443"),
         ("[::1]:443", "https://[::1]:443"),
