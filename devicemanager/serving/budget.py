@@ -48,7 +48,7 @@ class BudgetError(DeviceManagerError):
 
     def __init__(self, memory_bytes: int, smallest_bytes: int) -> None:
         super().__init__(
-            f"{format_bytes(memory_bytes)} of memory are too little to serve with; "
+            f"{format_bytes(memory_bytes)} of memory is too little to serve with; "
             f"the smallest limit that works is {format_bytes(smallest_bytes)}"
         )
         self.smallest_bytes = smallest_bytes
