@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from collectors.scenario_table import Table
 from collectors.scenario_values import SAYS_SO, SPANS, Load, Scenario, SimulatedCard, Span, Window
-from devicemanager.errors import CollectorError
+from devicemanager.errors import CollectorError, excerpt
 from devicemanager.model.accelerator import CollectorState, Reason
 from devicemanager.model.figures import BY_NAME, FIGURES, FigureSpec, Scope
 from devicemanager.rules.plausibility import CARDS_LIMIT, PARTITIONS_LIMIT
@@ -61,7 +61,7 @@ def read_scenario(path: Path, manufacturer: str) -> Scenario:
     except RecursionError as error:
         raise CollectorError(CollectorState.FAILED, f"scenario {path}: is nested too deep") from error
     except ValueError as error:  # no UTF-8, or no TOML
-        what = "is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else f"is no TOML: {error}"
+        what = "is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else f"is not TOML: {error}"
         raise CollectorError(CollectorState.FAILED, f"scenario {path}: {what}") from error
     return parse_scenario(document, manufacturer)
 
@@ -73,8 +73,9 @@ def parse_scenario(document: Mapping[str, Any], manufacturer: str) -> Scenario:
         ScenarioError: Something in it is unknown, of the wrong kind or out of range.
     """
     top = Table(document, "", [])
-    if top.text("manufacturer", manufacturer) != manufacturer:
-        top.problem("manufacturer", f"is another one, but {manufacturer} was asked for")
+    named = top.text("manufacturer", manufacturer)
+    if named != manufacturer:
+        top.problem("manufacturer", f"is {excerpt(named)}, but {manufacturer} was asked for")
     cards = _cards(top, manufacturer)
     failing = top.child("fail")
     scenario = Scenario(
@@ -181,7 +182,8 @@ def _identity(table: Table, default: str) -> str:
 def _absent(table: Table, figures: Iterable[FigureSpec]) -> dict[str, Reason]:
     """By name of the figure; the table spells them as on the collector's lines."""
     keys = ((spec.name, spec.line_key) for spec in figures if spec.line_key is not None)
-    return {name: table.word(key, tuple(Reason), Reason.UNSUPPORTED) for name, key in keys if table.has(key)}
+    read = [(name, key, table.word(key, tuple(Reason), Reason.UNSUPPORTED)) for name, key in keys]
+    return {name: reason for name, key, reason in read if table.has(key)}
 
 
 def _load(table: Table, default: Load) -> Load:

@@ -32,6 +32,8 @@ EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 _EXTRAS: Final = {"kubernetes": "cli"}
 """Packages that are not in the extra of every command that may need them, and the extra they are in."""
 
+_VERSION_SUMMARY: Final = "Print the version."
+
 _LEFT_OVER_S: Final = 1
 """For threads at the end; one that hangs in a file system must not keep the process."""
 
@@ -120,6 +122,9 @@ def _logging(given: Sequence[str]) -> int:
 
 def _answer(given: Sequence[str]) -> int:
     name, rest = (given[0], given[1:]) if given else ("", [])
+    if name == "version" and not {"-h", "--help"}.isdisjoint(rest):
+        streams.print_answer(f"Usage: devicemanager version\n\n{_VERSION_SUMMARY}")
+        return EXIT_OK
     if name in {"version", "--version"} and rest:
         return _refuse("devicemanager", [f"{name}: takes no arguments"])
     if name in {"version", "--version"}:
@@ -236,7 +241,7 @@ def _refuse(program: str, problems: Sequence[str]) -> int:
 
 
 def _overview() -> str:
-    shown = {name: command.summary for name, command in COMMANDS.items()} | {"version": "Print the version."}
+    shown = {name: command.summary for name, command in COMMANDS.items()} | {"version": _VERSION_SUMMARY}
     width = max(map(len, shown))
     return "\n".join(
         [

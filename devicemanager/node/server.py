@@ -169,7 +169,7 @@ class _Guard:
             if refusal is None:
                 return await handler(request)
             status, reason = refusal
-            shown = sorted(_names(certificate)) if certificate else []
+            shown = sorted(set(_names(certificate))) if certificate else []
             self._rated.write(logging.WARNING, "client_refused", cause=reason, peer=request.remote, names=shown)
             return _problem(status, reason)
 

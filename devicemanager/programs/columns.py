@@ -18,6 +18,7 @@ def columns(
     *,
     drop: Sequence[str] = (),
     shorten: Sequence[str] = (),
+    drop_last: Sequence[str] = (),
 ) -> str:
     """Text in columns as wide as their widest cell, without trailing spaces.
 
@@ -26,7 +27,8 @@ def columns(
         rows: A cell for each; what a peer calls its devices may hold anything.
         width: What the table should fit in; None, or enough room, leaves it as it is.
         drop: Columns to leave out where it does not fit, the first one first.
-        shorten: Columns of prose to cut where it still does not.
+        shorten: Columns to cut where it still does not.
+        drop_last: Columns to leave out where that would not be enough either, the first one first.
     """
     table = [list(header), *(list(map(printable, row)) for row in rows)]
     gap = _GAP
@@ -34,8 +36,10 @@ def columns(
         gap = _NARROW_GAP
         for name in drop:
             if _width(table, gap) > width:
-                index = table[0].index(name)
-                table = [row[:index] + row[index + 1 :] for row in table]
+                table = _without(table, name)
+        for name in drop_last:
+            if _width(table, gap, shorten) > width:
+                table = _without(table, name)
         _shorten(table, [table[0].index(name) for name in shorten if name in table[0]], _width(table, gap) - width)
     widths = _widths(table)
     return "\n".join(
@@ -47,8 +51,18 @@ def _widths(table: Sequence[Sequence[str]]) -> list[int]:
     return [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
 
 
-def _width(table: Sequence[Sequence[str]], gap: str) -> int:
-    return sum(_widths(table)) + len(gap) * (len(table[0]) - 1)
+def _width(table: Sequence[Sequence[str]], gap: str, shortened: Sequence[str] = ()) -> int:
+    """How wide a table is, with some columns as short as they can be."""
+    cells = (
+        min(width, _RECOGNISABLE) if name in shortened else width
+        for name, width in zip(table[0], _widths(table), strict=True)
+    )
+    return sum(cells) + len(gap) * (len(table[0]) - 1)
+
+
+def _without(table: Sequence[list[str]], name: str) -> list[list[str]]:
+    index = table[0].index(name)
+    return [row[:index] + row[index + 1 :] for row in table]
 
 
 def _shorten(table: Sequence[list[str]], indexes: Sequence[int], excess: int) -> None:

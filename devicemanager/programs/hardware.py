@@ -115,6 +115,8 @@ def _found_within(settings: CollectingSettings) -> str | None:
 
 
 def _conflicts(choose: Callable[[CollectingSettings], object], settings: CollectingSettings) -> Iterator[Conflict]:
+    if settings.manufacturer == AUTO and settings.no_pci_check:
+        return  # the settings say so themselves
     try:
         choose(settings)
     except SettingsError as error:

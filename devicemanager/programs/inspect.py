@@ -121,7 +121,7 @@ def _parsed(answer: Received) -> PeerSnapshot:
     """
     said = f"begins with {excerpt(answer.body.decode(errors='replace'), _SAID_LIMIT)!r}"
     if not answer.body.lstrip().startswith(b"{"):
-        raise DocumentError(f"the answer is no snapshot: it {said}")
+        raise DocumentError(f"the answer is not a snapshot: it {said}")
     try:
         return snapshot.parse(answer.body)
     except DocumentError as error:

@@ -27,7 +27,11 @@ EXTRA_COLUMNS: Final = tuple(
 """Those that are left out first where a table does not fit."""
 
 _CARD_COLUMNS: Final = ("INDEX", "NAME", "MEMORY", *FIGURE_COLUMNS, "HEALTH", "ID")
-_PROSE: Final = ("NAME", "HEALTH")
+_LONG: Final = ("NAME", "HEALTH", "ID")
+_LESS: Final = ("NAME", "INDEX", "POWER", "TEMP")
+"""What may be left out, but never the id, without which a line is nobody's, nor use and health."""
+
+_LESS_OF_INVENTORY: Final = ("INDEX", "MEMORY", "NAME")
 _BUS_COLUMNS: Final = ("ADDRESS", "MANUFACTURER", "VENDOR:DEVICE", "DRIVER", "NOTE")
 _INVENTORY_COLUMNS: Final = ("MANUFACTURER", "INDEX", "NAME", "MEMORY", "BUS", "HEALTH", "ID")
 
@@ -68,7 +72,7 @@ def snapshot_text(
         if not cards:
             continue
         rows = list(_device_rows(cards, snapshot.partitions.get(manufacturer, ())))
-        lines += ["", columns(_CARD_COLUMNS, rows, width, drop=[*EXTRA_COLUMNS, "ID"], shorten=_PROSE)]
+        lines += ["", columns(_CARD_COLUMNS, rows, width, drop=EXTRA_COLUMNS, shorten=_LONG, drop_last=_LESS)]
     return "\n".join(lines)
 
 
@@ -247,7 +251,11 @@ def inventory_text(
     return "\n\n".join(
         [
             *([columns(_BUS_COLUMNS, bus, width, shorten=["NOTE"])] if bus else nothing),
-            *([columns(_INVENTORY_COLUMNS, cards, width, drop=["ID"], shorten=_PROSE)] if cards else []),
+            *(
+                [columns(_INVENTORY_COLUMNS, cards, width, shorten=_LONG, drop_last=_LESS_OF_INVENTORY)]
+                if cards
+                else []
+            ),
             *(["\n".join(notes)] if notes else []),
             *without,
         ]

@@ -48,7 +48,7 @@ class BudgetError(DeviceManagerError):
 
     def __init__(self, memory_bytes: int, smallest_bytes: int) -> None:
         super().__init__(
-            f"{format_bytes(memory_bytes)} of memory are too little to serve with; "
+            f"{format_bytes(memory_bytes)} of memory is too little to serve with; "
             f"the smallest limit that works is {format_bytes(smallest_bytes)}"
         )
         self.smallest_bytes = smallest_bytes
@@ -112,7 +112,7 @@ WORKER: Final = Program(
         line_bytes=64 * KIB,
         undelivered_bytes=24 * MIB,
         verified=VerifiedLimits(
-            connections=512,  # a few API servers, each with a connection for every request under way
+            connections=448,  # a few API servers, each with a connection for every request under way
             head_bytes=1 * MIB,  # what Go allows: each group of a user is a header of its own
             headers=8192,
             heads_cost=16 * MIB,

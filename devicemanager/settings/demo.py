@@ -58,7 +58,9 @@ class DemoSettings(OutputSettings):
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
         if self.output is not Output.TABLE and not self.once:
-            yield Conflict(("output", "once"), f"--output={self.output}: a live table is no document; add --once")
+            yield Conflict(
+                ("output", "once"), f"--output={self.output}: needs --once, for a live table is not a document"
+            )
         if self.once and self.kubeconfig is not None:
             yield Conflict(
                 ("once", "kubeconfig"),

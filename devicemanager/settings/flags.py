@@ -44,7 +44,8 @@ class Conflict(NamedTuple):
     """A rule between settings that is broken.
 
     Attributes:
-        names: The fields concerned; the rule is not reported when one of them is itself invalid.
+        names: The fields concerned, that which the message begins with first; the rule is not reported when one of
+            them is itself invalid.
         message: What is wrong and the ways out, naming the flags.
     """
 

@@ -4,6 +4,8 @@ Nothing here reads the environment: it is handed in.
 """
 
 import difflib
+import importlib
+import pkgutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from pydantic import ValidationError
 from typing_extensions import override
 
+import devicemanager.settings
 from devicemanager.errors import SettingsError, excerpt
 from devicemanager.settings.flags import Conflict, Setting, Settings, settings_of
 from devicemanager.settings.values import PORT_PROBLEM
@@ -29,11 +32,15 @@ class Given(NamedTuple):
 
 @dataclass(slots=True)
 class _Collected:
-    """What one source gave, and what was wrong with it; ``misspelled`` are fields that an unknown name may mean."""
+    """What one source gave, and what was wrong with it.
+
+    ``misspelled`` are fields that an unknown name may mean; ``unknown`` says that one may mean any of them.
+    """
 
     values: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     misspelled: set[str] = field(default_factory=set)
+    unknown: bool = False
     unreadable: bool = False
 
 
@@ -66,7 +73,11 @@ def load(model: type[S], arguments: Sequence[str], environment: Mapping[str, str
     given = {**from_file.values, **from_environment.values, **from_flags.values}
     problems = [*from_flags.problems, *from_file.problems]
     misspelled = from_flags.misspelled | from_file.misspelled
-    loaded, invalid = _validate(model, settings, given, misspelled, None if from_file.unreadable else rules)
+    unsure = settings if from_flags.unknown or from_file.unknown else ()
+    not_given = misspelled.union(setting.name for setting in unsure) - given.keys()
+    loaded, invalid = _validate(
+        model, settings, given, misspelled, not_given, None if from_file.unreadable else rules
+    )
     problems += invalid
     if problems or loaded is None:
         raise SettingsError(problems)
@@ -89,8 +100,9 @@ def _read_arguments(settings: Sequence[Setting], arguments: Sequence[str]) -> _C
                 found.values[setting.name] = Given(token, setting.flag)
             else:
                 found.problems.append(f"{excerpt(token)}: unexpected argument")
+                found.unknown = True
         elif (known := by_flag.get(flag)) is None:
-            meant = _misspelled(found, flag, by_flag, f"{excerpt(flag)}: unknown flag")
+            meant = _unknown(found, flag, by_flag, excerpt(flag), "flag")
             takes_value = not positional if meant is None else not meant.switch
             if takes_value and not equals and rest and not rest[0].startswith("-"):
                 rest.pop(0)  # its value, which would be one more problem to read about
@@ -138,7 +150,7 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)  # noqa: S506 - builds no objects
     except UnicodeDecodeError:
-        return _unreadable(path, "is no text in UTF-8")
+        return _unreadable(path, "is not text in UTF-8")
     except OSError as error:
         return _unreadable(path, f"cannot be read: {error.strerror or error}")
     except yaml.YAMLError as error:
@@ -153,7 +165,7 @@ def _read_file(settings: Sequence[Setting], path: Path) -> _Collected:
     by_key = {s.key: s for s in settings if s.name != "config" and not s.spec.positional}
     for key, value in document.items():
         if (setting := by_key.get(str(key))) is None:
-            _misspelled(found, str(key), by_key, f"{path}: {excerpt(str(key))}: unknown setting")
+            _unknown(found, str(key), by_key, f"{path}: {excerpt(str(key))}", "setting")
         elif value != "":
             found.values[setting.name] = Given(value, f"{path}: {setting.key}: {excerpt(str(value))}")
     return found
@@ -171,14 +183,30 @@ def _yaml_problem(error: Exception) -> str:
     return excerpt(problem if mark is None else f"{problem} (line {mark.line + 1}, column {mark.column + 1})")
 
 
-def _misspelled(found: _Collected, word: str, known: Mapping[str, Setting], problem: str) -> Setting | None:
-    """Note an unknown name with the setting that it may mean, which is returned."""
+def _unknown(found: _Collected, word: str, known: Mapping[str, Setting], shown: str, kind: str) -> Setting | None:
+    """Note an unknown name with the setting that it means, of ours or another command, which is returned."""
+    if (other := _of_another_command(word.removeprefix("--"))) is not None:
+        found.problems.append(f"{shown}: not a {kind} of this command, but of another one")
+        found.unknown = True
+        return other
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
-    found.problems.append(f"{problem}; did you mean {close[0]}?" if close else problem)
+    found.problems.append(f"{shown}: unknown {kind}" + (f"; did you mean {close[0]}?" if close else ""))
     if not close:
+        found.unknown = True
         return None
     found.misspelled.add(known[close[0]].name)
     return known[close[0]]
+
+
+def _of_another_command(key: str) -> Setting | None:
+    """The setting with this key that some command has."""
+    models = [Settings]
+    for module in pkgutil.iter_modules(devicemanager.settings.__path__, "devicemanager.settings."):
+        importlib.import_module(module.name)
+    for model in models:
+        models += model.__subclasses__()
+    everything = (setting for model in models for setting in settings_of(model) if not setting.spec.positional)
+    return next((setting for setting in everything if setting.key == key and setting.name != "config"), None)
 
 
 def _validate(
@@ -186,13 +214,14 @@ def _validate(
     settings: Sequence[Setting],
     given: Mapping[str, Given],
     misspelled: Set[str],
+    not_given: Set[str],
     rules: Rules | None,
 ) -> tuple[S | None, Sequence[str]]:
     """The settings and the problems. Rules between settings are tried also where single settings are invalid.
 
     For that the invalid ones fall back to their defaults, and rules about them do not count, nor about those that
-    were probably given under a misspelled name: one mistake is one problem. None tries none: a file that could not
-    be read may hold what a rule would miss.
+    were probably given under a misspelled name, nor those whose first one an unknown name may mean: one mistake is
+    one problem. None tries none: a file that could not be read may hold what a rule would miss.
     """
     values = {name: item.value for name, item in given.items()}
     problems: list[str] = []
@@ -211,7 +240,11 @@ def _validate(
         except ValidationError:  # one without a default is missing: nothing can be said about the rest together
             return None, problems
     conflicts = [] if rules is None else [*loaded.conflicts(), *rules(loaded)]
-    problems += [message for names, message in conflicts if invalid.union(misspelled).isdisjoint(names)]
+    problems += [
+        message
+        for names, message in conflicts
+        if invalid.union(misspelled).isdisjoint(names) and names[0] not in not_given
+    ]
     return loaded, problems
 
 

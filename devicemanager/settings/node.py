@@ -63,8 +63,8 @@ class CollectingSettings(Settings):
         Bytes,
         count_between(16 << 20, 64 << 30, format_bytes),
         FlagSpec(
-            "Memory of its own that a collector process may hold after a sample before it is replaced; within one, "
-            "a quarter more.",
+            "Memory of its own that a collector process may hold: with more after a sample it is replaced, with a "
+            "quarter more than that during a sample it is killed at once.",
             "SIZE",
         ),
     ] = 80 << 20
@@ -126,7 +126,7 @@ class ServeSettings(CollectingSettings, ServerSettings, LogSettings):
         FlagSpec(
             "Common or alternative names that a client certificate must carry one of; may be repeated.",
             "NAME,...",
-            default="any name, if the client CA signed it",
+            default="any, of a certificate that the client CA signed",
         ),
     ] = ()
     allow_anonymous: Annotated[bool, FlagSpec("Let anyone who can reach the port read the snapshot.")] = False

@@ -1,7 +1,7 @@
 """The settings of both servers: where they listen, with which certificate, and how they end."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator
 from typing_extensions import override
@@ -19,14 +19,21 @@ from devicemanager.settings.values import (
     Seconds,
     between,
     checked,
-    count_between,
 )
+
+_MOST_MEMORY_BYTES: Final = 1 << 50
 
 SecurePort = Annotated[Port, FlagSpec("TCP port to serve HTTPS on; 0 takes any free one.", "PORT")]
 
 
 def _san_problem(value: tuple[str, ...]) -> str | None:
     return None if all(map(is_peer_name, value)) else "must be DNS names and IP addresses"
+
+
+def _memory_problem(value: int | None) -> str | None:
+    """The least that a program needs is said when it is started, for each program has its own."""
+    most = _MOST_MEMORY_BYTES
+    return None if value is None or value <= most else f"must be at most {format_bytes(most)}"
 
 
 class ServerSettings(Settings):
@@ -56,12 +63,12 @@ class ServerSettings(Settings):
     ] = ()
     memory_limit: Annotated[
         Bytes | None,
-        count_between(1 << 20, 1 << 50, format_bytes),
+        AfterValidator(checked(_memory_problem)),
         FlagSpec(
             "Memory that this program may take, which decides how much it admits; where its cgroup has a lower "
             "limit, that counts.",
             "SIZE",
-            default="the limit of its cgroup, else the one in the chart's values",
+            default="the limit of its cgroup, else 192Mi for serve and 512Mi for worker",
         ),
     ] = None
     shutdown_timeout: Annotated[

@@ -4,6 +4,7 @@ A check returns what is wrong, as the end of a sentence that begins with what wa
 """
 
 import ipaddress
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -81,9 +82,9 @@ def device_manager_url(value: object) -> object:
         return value
     if is_address(value) and ":" in value:
         value = f"[{value}]"
-    host, slash, path = value.partition("/")
+    host = re.split("[/?#]", value, maxsplit=1)[0]
     has_port = host.rpartition(":")[2].isdigit() and not host.endswith("]")
-    return f"https://{host}{'' if has_port else f':{DEFAULT_PORT}'}{slash}{path}"
+    return f"https://{host}{'' if has_port else f':{DEFAULT_PORT}'}{value[len(host) :]}"
 
 
 def url_problem(value: str) -> str | None:
@@ -122,8 +123,8 @@ def _bytes(value: object) -> object:
         found = parse_quantity(value)
     except DocumentError:
         found = None
-    if found is None or found.denominator != 1:
-        raise ValueError("must be a size such as 80Mi")
+    if found is None or found.denominator != 1 or found < 0:
+        raise ValueError("must be a size such as 80Mi: whole bytes, or a number with k, M, G, T, Ki, Mi, Gi or Ti")
     return int(found)
 
 

@@ -25,6 +25,7 @@ from devicemanager import streams
 from devicemanager.argument_parser import ArgumentParser
 from devicemanager.errors import excerpt
 from devicemanager.rules.object_names import is_peer_name
+from devicemanager.tls.material import reason_of
 from devicemanager.tls.private_files import write_whole
 
 LEAF_DAYS: Final = 365
@@ -141,7 +142,7 @@ def _answer(arguments: Sequence[str] | None) -> int:
     try:
         _run(options)
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{reason_of(error)}\n")
         return 1
     return 0
 
@@ -160,7 +161,15 @@ def _run(options: argparse.Namespace) -> None:
             folder = options.directory / options.name
             _make(lambda: _authority_in(options.directory).client(options.name), options, folder)
         case _:
-            streams.print_answer(not_after(options.file.read_bytes()).isoformat())
+            streams.print_answer(_end_of(options.file).isoformat())
+
+
+def _end_of(file: Path) -> datetime:
+    content = file.read_bytes()
+    try:
+        return not_after(content)
+    except ValueError as error:
+        raise ValueError(f"{file}: does not begin with a certificate in PEM") from error
 
 
 def _make(pair: Callable[[], PemPair], options: argparse.Namespace, folder: Path, name: str = "tls") -> None:
@@ -176,7 +185,8 @@ def _make(pair: Callable[[], PemPair], options: argparse.Namespace, folder: Path
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = ArgumentParser(prog="python -m devicemanager.tls.certificates", description=__doc__)
+    description = "Make certificates for a demo or a small installation, and say when one ends."
+    parser = ArgumentParser(prog="python -m devicemanager.tls.certificates", description=description)
     commands = parser.add_subparsers(dest="what", required=True)
     one = commands.add_parser("self-signed", help="print a self-signed serving pair")
     one.add_argument(
@@ -216,10 +226,15 @@ def _common_name(written: str) -> str:
 
 
 def _authority_in(directory: Path) -> Authority:
+    certificate, key = directory / "ca.crt", directory / "ca.key"
     try:
-        return Authority.load(PemPair((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes()))
+        pair = PemPair(certificate.read_bytes(), key.read_bytes())
     except FileNotFoundError as error:
         raise ValueError(f"{error.filename}: no such file; make the authority first") from error
+    try:
+        return Authority.load(pair)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{certificate} and {key}: not an authority that was made here") from error
 
 
 def _builder(

@@ -73,7 +73,7 @@ class Pair:
     not_after: datetime
 
     @classmethod
-    def parse(cls, certificate: bytes, key: bytes, use: Use | None = None) -> "Pair":
+    def parse(cls, certificate: bytes, key: bytes, *, use: Use | None = None) -> "Pair":
         """Check that the two belong together, and that peers will accept them for this use, if any is given.
 
         Raises:

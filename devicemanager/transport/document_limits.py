@@ -22,8 +22,9 @@ Basic Multilingual Plane takes 20, as does the copy of a summary's pods."""
 SHORT_DOCUMENT_BYTES: Final = 8 * MIB
 """What the one short document takes that may be decoded meanwhile."""
 
-API_OBJECT_BYTES: Final = 8 * MIB
-"""What one object of the API server takes, which is read in one step between those of the others."""
+API_OBJECT_BYTES: Final = 17 * MIB
+"""What one object of the API server takes, which is read in one step between those of the others: 2 MiB of
+such text."""
 
 DECODING_BYTES: Final = LONG_DOCUMENT_BYTES + SHORT_DOCUMENT_BYTES + API_OBJECT_BYTES
 """What is being decoded takes, all together."""
@@ -50,8 +51,8 @@ class DocumentLimits:
 
 WORKER_DOCUMENTS: Final = DocumentLimits(
     arriving_bytes=16 * MIB,
-    summaries_bytes=32 * MIB,  # of 130 nodes with 110 pods each
-    snapshots_bytes=12 * MIB,  # of 1,000 nodes with 16 cards each
+    summaries_bytes=28 * MIB,  # of 110 nodes with 110 pods each
+    snapshots_bytes=10 * MIB,  # of 700 nodes with 16 cards each
 )
 
 

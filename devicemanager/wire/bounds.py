@@ -23,10 +23,12 @@ class Bounds:
     Attributes:
         objects: Of ``{``.
         values: Of ``,``, ``[`` and ``{`` together. No text holds more values than one more than that.
+        length: Of the text, where nothing else limits that; None for any.
     """
 
     objects: int
     values: int
+    length: int | None = None
 
     def check(self, body: bytes | str, kind: str) -> None:
         """Passes a body that holds no more than this; ``kind`` names the document in the error.
@@ -38,6 +40,8 @@ class Bounds:
 
     def check_in_steps(self, body: bytes | str, kind: str) -> Steps[None]:
         """The same in steps of a millisecond at most: to count what is in 16 MiB takes up to 40."""
+        if self.length is not None and len(body) > self.length:
+            raise ExcessError(f"{kind}: longer than {self.length}")
         # An object or value takes two bytes at least. To count a short body would cost as much as to read it.
         steps = range(0, len(body), _STEP_BYTES)
         objects = values = 0
@@ -81,8 +85,9 @@ LENIENT_SUMMARY: Final = Bounds(objects=65_536, values=327_680)
 POD: Final = Bounds(objects=4_096, values=32_768)
 """One pod of a summary: 64 containers with every block, and a hundred volumes, take a quarter."""
 
-API_OBJECT: Final = Bounds(objects=32_768, values=131_072)
-"""Any one object of an API server: a pod has some hundreds, its managed fields included."""
+API_OBJECT: Final = Bounds(objects=32_768, values=131_072, length=2 << 20)
+"""Any one object of an API server, which stores at most 1.5 MiB of one. A pod has some hundreds of objects, its
+managed fields included."""
 
 LIST_PAGE: Final = Bounds(objects=1_048_576, values=4_194_304)
 """One page of a list: its objects are decoded one by one, each held to ``API_OBJECT``."""

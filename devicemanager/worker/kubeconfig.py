@@ -99,7 +99,7 @@ def text(entry: Entry, key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise DocumentError(f"{key} is no text")
+        raise DocumentError(f"{key} is not text")
     return value
 
 
@@ -115,7 +115,7 @@ def bytes_of(entry: Entry, key: str) -> bytes | None:
         try:
             return b64decode(data, validate=False)
         except ValueError as error:
-            raise DocumentError(f"{key}-data is no base64") from error
+            raise DocumentError(f"{key}-data is not base64") from error
     return Path(path).read_bytes() if path else None
 
 
@@ -131,7 +131,7 @@ def impersonation(user: Entry) -> tuple[tuple[str, str], ...]:
     headers += [("Impersonate-Group", group) for group in _texts(user.get("as-groups"), "as-groups")]
     extra = user.get("as-user-extra") or {}
     if not isinstance(extra, dict):
-        raise DocumentError("as-user-extra is no mapping")
+        raise DocumentError("as-user-extra is not a mapping")
     for key, values in extra.items():
         escaped = quote(str(key).lower(), safe="")
         headers += [(f"Impersonate-Extra-{escaped}", value) for value in _texts(values, "as-user-extra")]
@@ -147,18 +147,18 @@ def _document(path: Path) -> Entry:
         document = yaml.safe_load(path.read_bytes())
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a day or a number that cannot be
         mark = getattr(error, "problem_mark", None)  # its text would quote the file
-        raise DocumentError(f"{path} is no YAML" + (f", see line {mark.line + 1}" if mark else "")) from None
+        raise DocumentError(f"{path} is not YAML" + (f", see line {mark.line + 1}" if mark else "")) from None
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise DocumentError(f"{path} is no kubeconfig")
+        raise DocumentError(f"{path} is not a kubeconfig")
     return document
 
 
 def _entries(path: Path, document: Entry, section: str, kind: str) -> Mapping[str, Entry]:
     listed = document.get(section)
     if not isinstance(listed, list | None):
-        raise DocumentError(f"{section} of {path} is no list")
+        raise DocumentError(f"{section} of {path} is not a list")
     entries: dict[str, Entry] = {}
     for one in listed or ():
         match one:
@@ -183,5 +183,5 @@ def _texts(value: object, key: str) -> Sequence[str]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise DocumentError(f"{key} is no list of texts")
+        raise DocumentError(f"{key} is not a list of texts")
     return value

@@ -26,8 +26,8 @@ from tests.unit.worker.conftest import SERVER_NAME, DeviceManagerPeer, card, sna
 PROBE_TIMEOUT_S: Final = 1.0
 """The kubelet's own default; the chart gives five."""
 
-LEFT_BEHIND: Final = 16 * MIB
-"""What an allocator may keep after a burst: pieces of pages that something else still uses."""
+LEFT_BEHIND: Final = 24 * MIB
+"""What an allocator may keep after a burst: pages of which something still uses a piece."""
 
 GROUP: Final = "worker.gpustack.ai"
 CARD: Final = "GPU-own"

@@ -188,10 +188,10 @@ def test_outbound_further_rules_are_added_as_they_stand(render: Render) -> None:
 @pytest.mark.parametrize(
     ("shared", "own", "limits"),
     [
-        ({}, {}, {"memory": "192Mi"}),
+        ({}, {}, {"memory": "480Mi"}),
         ({"limits": {"memory": "256Mi"}}, {}, {"memory": "256Mi"}),
         ({}, {"limits": {"memory": "512Mi"}}, {"memory": "512Mi"}),
-        ({}, {"limits": {"cpu": "1"}}, {"memory": "192Mi", "cpu": "1"}),
+        ({}, {"limits": {"cpu": "1"}}, {"memory": "480Mi", "cpu": "1"}),
     ],
     ids=str,
 )
@@ -207,4 +207,4 @@ def test_a_manufacturer_may_have_a_memory_limit_of_its_own(
     assert container["resources"]["limits"] == limits
     assert container["resources"]["requests"] == {"cpu": "10m", "memory": "80Mi"}
     (other,) = the(made, "DaemonSet", "-simulated")["spec"]["template"]["spec"]["containers"]
-    assert other["resources"]["limits"] == {"memory": "192Mi", **shared.get("limits", {})}
+    assert other["resources"]["limits"] == {"memory": "480Mi", **shared.get("limits", {})}

@@ -98,7 +98,7 @@ IN_A_SENTENCE = [
     ({"manufacturers": {"nvida": {"enabled": True}}}, "Did you mean manufacturers.nvidia"),
     (
         {"worker": {"resources": {"limits": {"memory": "200Mi"}}}},
-        "worker.resources.limits.memory is 200Mi; below 226Mi the program does not start",
+        "worker.resources.limits.memory is 200Mi; below 245Mi the program does not start",
     ),
     ({"worker": {"resources": {"limits": {"memory": 1}}}}, "is 1; below"),
     ({"deviceManager": {"resources": {"limits": {"memory": "192m"}}}}, "is 192m; below 97Mi"),

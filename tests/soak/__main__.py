@@ -254,10 +254,11 @@ def report(soak: Soak, samples: Mapping[str, Sequence[tuple[float, float, int]]]
     for name, seen in samples.items():
         warm_s = seen[0][0] + min(600.0, 20 * minutes)
         warm = [one for one in seen if one[0] >= warm_s]
-        slope, _ = statistics.linear_regression([at for at, _, _ in warm], [mib for _, mib, _ in warm])
         half = len(warm) // 2
+        # What is left between two bad answers: a body of megabytes is in memory while it is read.
+        low = [statistics.quantiles([mib for _, mib, _ in part], n=10)[0] for part in (warm[:half], warm[half:])]
         before, after = (statistics.median(one[2] for one in part) for part in (warm[:half], warm[half:]))
-        growth = 600 * slope
+        growth = 600 * (low[1] - low[0]) / (warm[half][0] - warm[0][0])
         held = held and (minutes < LEAST_MINUTES or growth < GROWTH_MIB) and abs(after - before) <= 8
         print(
             f"{name:32} {warm[0][1]:6.1f} -> {warm[-1][1]:6.1f} MiB, {growth:+.2f} MiB in 10 minutes; "

@@ -53,6 +53,12 @@ def test_nothing_asked_for_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
     assert (printed.out, printed.err[:6]) == ("", "Usage:")
 
 
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_the_version_has_help_as_every_command(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version", flag]) == 0
+    assert capsys.readouterr().out == "Usage: devicemanager version\n\nPrint the version.\n"
+
+
 def test_the_version_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version", "--short"]) == 2
 

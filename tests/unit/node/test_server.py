@@ -272,7 +272,7 @@ class TestMutualTls:
         ("shown", "names", "reason"),
         [
             (None, [], "a client certificate is required"),
-            ("other", ["other", "other"], "the client certificate carries none of the allowed names"),
+            ("other", ["other"], "the client certificate carries none of the allowed names"),
         ],
         ids=["nothing", "another-name"],
     )

@@ -230,8 +230,8 @@ async def test_before_the_first_sample_it_is_1(capsys: pytest.CaptureFixture[str
     ("body", "status", "expected"),
     [
         ('{"message": "a client certificate is required"}', 401, "HTTP 401: "),
-        ("<html>", 200, "no snapshot: it begins with '<html>'"),
-        ("[]", 200, "no snapshot: it begins with '[]'"),
+        ("<html>", 200, "not a snapshot: it begins with '<html>'"),
+        ("[]", 200, "not a snapshot: it begins with '[]'"),
         ('{"groups": []}', 200, "; the answer begins with "),
         ("gone", 302, "redirect"),
     ],
@@ -255,7 +255,7 @@ async def test_a_path_that_serves_something_else_is_said_to(capsys: pytest.Captu
     assert await server.read(ca, path="/metrics") == 1
 
     err = capsys.readouterr().err
-    assert "no snapshot: it begins with '# HELP devicemanager_build_info What is running.'" in err
+    assert "not a snapshot: it begins with '# HELP devicemanager_build_info What is running.'" in err
     assert err.endswith("; /monitor/snapshot is asked for if the address has no path\n")
 
 

@@ -236,26 +236,36 @@ def test_an_inventory_for_programs() -> None:
 LONG = replace(CARD, id="GPU-2f1c0a3e-6a52-4f6e-9d39-0c5a4de8a1b7", name="NVIDIA H100 80GB HBM3 for a test")
 
 
-def test_a_table_of_cards_fits_a_terminal_without_the_ids() -> None:
-    text = present.snapshot_text(replace(SNAPSHOT, cards={"nvidia": (LONG,)}), 3, width=80)
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (100, "INDEX NAME MEMORY UTIL TEMP POWER HEALTH ID"),
+        (80, "INDEX MEMORY UTIL TEMP POWER HEALTH ID"),
+        (66, "MEMORY UTIL TEMP POWER HEALTH ID"),
+        (55, "MEMORY UTIL HEALTH ID"),
+    ],
+)
+def test_a_table_of_cards_fits_a_terminal_and_keeps_who_each_is(width: int, shown: str) -> None:
+    text = present.snapshot_text(replace(SNAPSHOT, cards={"nvidia": (LONG,)}), 3, width=width)
 
     header, row = text.splitlines()[-2:]
-    assert header.split() == ["INDEX", "NAME", "MEMORY", "UTIL", "TEMP", "POWER", "HEALTH"]
-    assert "NVIDIA H100" in row
-    assert "…" in row
-    assert row.endswith("233 W  healthy")
-    assert len(row) <= 80
+    assert header.split() == shown.split()
+    assert ("NVIDIA H" in row) == ("NAME" in shown)
+    assert "  healthy  GPU-2f1c0" in row
+    assert row.endswith("…")
+    assert len(row) <= width
 
 
-def test_every_table_fits_80_columns() -> None:
+@pytest.mark.parametrize("width", [80, 64])
+def test_every_table_fits_a_narrow_terminal(width: int) -> None:
     lost = replace(LOST, index=3, name=LONG.name, id=LONG.id)
     snapshot = replace(SNAPSHOT, cards={"nvidia": (LONG, lost)})
 
     for text in (
-        present.snapshot_text(snapshot, 3, width=80),
-        present.inventory_text(DEVICES, {"nvidia": snapshot}, width=80),
+        present.snapshot_text(snapshot, 3, width=width),
+        present.inventory_text(DEVICES, {"nvidia": snapshot}, width=width),
     ):
-        assert max(map(len, text.splitlines())) <= 80
+        assert max(map(len, text.splitlines())) <= width
 
 
 def test_one_look_is_not_sampled_again() -> None:

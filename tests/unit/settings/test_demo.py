@@ -21,7 +21,7 @@ def test_defaults() -> None:
 
 
 def test_a_document_is_printed_once() -> None:
-    assert "add --once" in problems("-o", "json")
+    assert "--output=json: needs --once" in problems("-o", "json")
     assert load(DemoSettings, ["--once", "-o", "json"], {}).once
 
 

@@ -7,6 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from devicemanager.errors import SettingsError
+from devicemanager.programs import hardware
+from devicemanager.rules.quantity import format_bytes
+from devicemanager.serving.budget import DEVICE_MANAGER, WORKER
 from devicemanager.settings.flags import Conflict, Settings, effective, settings_of, with_flags
 from devicemanager.settings.loading import load
 from devicemanager.settings.node import DetectSettings, MonitorSettings, ServeSettings, SnapshotSettings
@@ -240,7 +243,7 @@ def test_what_is_wrong_is_said_with_what_was_given(argument: str, expected: str)
         (b"just text", "must be a mapping of settings"),
         (b"a: [", "is not YAML: expected the node content, but found '<stream end>' (line 1, column 5)"),
         (b"a: 1\nb: 2: 3\n", "is not YAML: mapping values are not allowed here (line 2, column 5)"),
-        (b"\xff\xfe\xff", "is no text in UTF-8"),
+        (b"\xff\xfe\xff", "is not text in UTF-8"),
         (b"config: other.yaml\n", "config: unknown setting"),
         (b"[" * 1000, "is nested too deep"),
         (b"[]", "must be a mapping of settings"),
@@ -403,6 +406,8 @@ def test_a_path_to_the_wrong_kind_of_thing_says_which(tmp_path: Path, argument: 
         ("node-1.example:8443", "https://node-1.example:8443"),
         ("node-1/monitor/snapshot", "https://node-1:32443/monitor/snapshot"),
         ("node-1:443/metrics", "https://node-1:443/metrics"),
+        ("127.0.0.1?x=1", "https://127.0.0.1:32443?x=1"),
+        ("node-1#/x", "https://node-1:32443#/x"),
         ("::1", "https://[::1]:32443"),
         ("[::1]", "https://[::1]:32443"),
         ("[::1]:443", "https://[::1]:443"),
@@ -436,6 +441,56 @@ def test_snapshot_settings_that_do_not_go_together(tmp_path: Path, arguments: Se
     file.write_text("")
 
     assert problems(SnapshotSettings, [URL, *(one.format(file=file) for one in arguments)]) == (expected,)
+
+
+def test_the_least_memory_is_for_the_program_to_say() -> None:
+    assert serve("--memory-limit=1").memory_limit == 1
+    assert problems(ServeSettings, ["--memory-limit=2048Ti"]) == (
+        "--memory-limit=2048Ti: must be at most 1048576Gi",
+    )
+
+
+def test_the_help_names_the_memory_that_each_server_is_designed_for() -> None:
+    (limit,) = (setting for setting in settings_of(ServeSettings) if setting.name == "memory_limit")
+    designed = (format_bytes(program.designed_bytes) for program in (DEVICE_MANAGER, WORKER))
+
+    assert limit.default == "the limit of its cgroup, else {} for serve and {} for worker".format(*designed)
+
+
+@pytest.mark.parametrize("key", ["monitor-period", "secure-port", "kubelet-mode", "once", "namespace"])
+def test_what_another_command_has_is_said_to_be_of_another_one(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"{key}: 5s\n")
+
+    assert problems(MonitorSettings, [f"--config={file}"]) == (
+        f"{file}: {key}: not a setting of this command, but of another one",
+    )
+    assert problems(MonitorSettings, [f"--{key}=5s"]) == (
+        f"--{key}: not a flag of this command, but of another one",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--foo"], ["--foo: unknown flag"]),
+        (["foo"], ["foo: unexpected argument"]),
+        (
+            ["--foo", "--manufacturer=nobody"],
+            ["--foo: unknown flag", "--manufacturer=nobody: unknown; known are "],
+        ),
+        (["--no-pci-check"], ["--no-pci-check: without the PCI bus nothing tells"]),
+    ],
+    ids=["flag", "argument", "beside-another", "no-bus"],
+)
+def test_one_mistake_is_one_problem_also_where_no_card_is_found(
+    tmp_path: Path, arguments: Sequence[str], expected: Sequence[str]
+) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(MonitorSettings, [*arguments, f"--sys-root={tmp_path}"], {}, hardware.rules)
+
+    assert len(raised.value.problems) == len(expected)
+    assert all(map(str.startswith, raised.value.problems, expected))
 
 
 def test_settings_do_not_change() -> None:
@@ -475,15 +530,18 @@ def test_effective_settings_are_spelled_as_in_a_file(tmp_path: Path) -> None:
     assert "config" not in given
 
 
+SIZE = "must be a size such as 80Mi: whole bytes, or a number with k, M, G, T, Ki, Mi, Gi or Ti"
+
+
 @pytest.mark.parametrize(
     ("flag", "expected"),
     [
         ("--collector-memory-limit=64Mi", 64 << 20),
         ("--collector-memory-limit=1.5Gi", 1536 << 20),
         ("--collector-memory-limit=67108864", 64 << 20),
-        ("--collector-memory-limit=0.1Ki", "must be a size such as 80Mi"),
-        ("--collector-memory-limit=64MB", "must be a size such as 80Mi"),
-        ("--collector-memory-limit=-1", "must be between 16Mi and 64Gi"),
+        ("--collector-memory-limit=0.1Ki", SIZE),
+        ("--collector-memory-limit=64MB", SIZE),
+        ("--collector-memory-limit=-1", SIZE),
         ("--collector-memory-limit=64", "must be between 16Mi and 64Gi"),
     ],
 )

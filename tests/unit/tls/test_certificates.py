@@ -81,16 +81,41 @@ def test_inspect_prints_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "2026-08-04T00:00:00+00:00\n"
 
 
-@pytest.mark.parametrize("content", [None, b"not a certificate"], ids=["missing", "garbage"])
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "No such file or directory"),
+        (b"not a certificate", "does not begin with a certificate in PEM"),
+    ],
+    ids=["missing", "garbage"],
+)
 def test_inspect_says_what_is_wrong(
-    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes | None, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "tls.crt"
     if content is not None:
         path.write_bytes(content)
 
     assert main(["inspect", str(path)]) == 1
-    assert capsys.readouterr().err.strip()
+    assert capsys.readouterr().err == f"{path}: {problem}\n"
+
+
+def test_an_authority_that_cannot_be_used_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("ca.crt", "ca.key"):
+        (tmp_path / name).write_text("nothing")
+
+    assert main(["client", str(tmp_path), "worker"]) == 1
+    named = f"{tmp_path}/ca.crt and {tmp_path}/ca.key"
+    assert capsys.readouterr().err == f"{named}: not an authority that was made here\n"
+
+
+def test_the_help_says_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+
+    printed = capsys.readouterr().out
+    assert "Make certificates for a demo or a small installation" in printed
+    assert "imports" not in printed
 
 
 def test_the_self_signed_process_prints_a_pair_for_this_host() -> None:

@@ -85,19 +85,19 @@ users:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("{", "is no YAML"),
-        ("current-context: 2026-13-45", "is no YAML"),
-        pytest.param("current-context: " + "1" * 5000, "is no YAML", id="a number of 5,000 digits"),
-        ("users: [{name: u, user: {token: 'my-secret}}]", "is no YAML, see line"),
-        ("[]", "is no kubeconfig"),
-        ("just text", "is no kubeconfig"),
-        ("clusters: 7", "clusters of .* is no list"),
-        ("users: {}", "users of .* is no list"),
+        ("{", "is not YAML"),
+        ("current-context: 2026-13-45", "is not YAML"),
+        pytest.param("current-context: " + "1" * 5000, "is not YAML", id="a number of 5,000 digits"),
+        ("users: [{name: u, user: {token: 'my-secret}}]", "is not YAML, see line"),
+        ("[]", "is not a kubeconfig"),
+        ("just text", "is not a kubeconfig"),
+        ("clusters: 7", "clusters of .* is not a list"),
+        ("users: {}", "users of .* is not a list"),
         ("contexts: [7]", "contexts of .* holds something that is none"),
         ("users: [{user: {token: my-secret}}]", "users of .* holds something that is none"),
         ("users: [{name: u, user: my-secret}]", "users of .* holds something that is none"),
         ("users: [{name: u}, {name: u}]", "two users of the name 'u'"),
-        ("users: [{name: u, user: {tokenFile: [my-secret]}}]", "tokenFile is no text"),
+        ("users: [{name: u, user: {tokenFile: [my-secret]}}]", "tokenFile is not text"),
     ],
 )
 def test_what_is_no_kubeconfig_is_said_without_its_content(tmp_path: Path, content: str, problem: str) -> None:
@@ -151,7 +151,7 @@ def test_data_counts_before_a_file(tmp_path: Path) -> None:
     assert bytes_of({**entry, "client-key-data": ""}, "client-key") == b"from the file"
     assert bytes_of({}, "client-key") is None
     for wrong in ("a", "YWJ\N{SNOWMAN}"):
-        with pytest.raises(DocumentError, match="client-key-data is no base64"):
+        with pytest.raises(DocumentError, match="client-key-data is not base64"):
             bytes_of({"client-key-data": wrong}, "client-key")
     with pytest.raises(FileNotFoundError):
         bytes_of({"client-key": str(tmp_path / "gone")}, "client-key")
@@ -159,7 +159,7 @@ def test_data_counts_before_a_file(tmp_path: Path) -> None:
 
 def test_a_number_is_no_text() -> None:
     assert text({"token": None}, "token") == text({}, "token") == ""
-    with pytest.raises(DocumentError, match="token is no text"):
+    with pytest.raises(DocumentError, match="token is not text"):
         text({"token": 12345}, "token")
 
 
