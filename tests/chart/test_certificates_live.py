@@ -28,7 +28,7 @@ from devicemanager.settings.loading import load
 from devicemanager.settings.worker import WorkerSettings
 from devicemanager.tls.certificates import Authority, PemPair
 from devicemanager.tls.identity import ClientIdentity
-from devicemanager.tls.material import PairFiles
+from devicemanager.tls.material import Pair, PairFiles, server_context
 from devicemanager.worker.client import Client, ReadOptions, connect
 from devicemanager.worker.credentials import Kubeconfig
 from devicemanager.worker.sources import Ages
@@ -307,6 +307,13 @@ async def test_a_client_that_is_not_the_worker_is_refused_and_both_say_why(
     assert logged == message
 
 
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    with contextlib.suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+
+
 def shown_by_a_server(kind: str, site: Site) -> PemPair:
     """A pair that is not a device manager's."""
     match kind:
@@ -336,9 +343,10 @@ def shown_by_a_server(kind: str, site: Site) -> PemPair:
 async def test_a_server_that_is_no_device_manager_is_refused_and_the_worker_says_why(
     site: Site, shown: str, reason: str
 ) -> None:
-    shown_by_a_server(shown, site).write(site.device_manager.installed.path("--cert-dir"))
-    async with site.device_manager.running() as impostor:
-        site.announce(impostor.port)
+    pair = shown_by_a_server(shown, site)
+    context = server_context(Pair.parse(pair.certificate, pair.key), None)
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as impostor:
+        site.announce(impostor.sockets[0].getsockname()[1])
         state, message, logged = await why_not(site, site.identity().context)
 
     assert state == "unreachable"
@@ -348,12 +356,6 @@ async def test_a_server_that_is_no_device_manager_is_refused_and_the_worker_says
 
 
 async def test_a_server_without_a_certificate_is_refused(site: Site) -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-        with contextlib.suppress(ConnectionError):
-            await reader.read()
-        writer.close()
-
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as plain:
         site.announce(plain.sockets[0].getsockname()[1])
         state, message, logged = await why_not(site, site.identity().context)
