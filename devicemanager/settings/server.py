@@ -68,7 +68,7 @@ class ServerSettings(Settings):
             "Memory that this program may take, which decides how much it admits; where its cgroup has a lower "
             "limit, that counts.",
             "SIZE",
-            default="the limit of its cgroup, else 192Mi for serve and 512Mi for worker",
+            default="the limit of its cgroup, else 480Mi for serve and 512Mi for worker",
         ),
     ] = None
     shutdown_timeout: Annotated[

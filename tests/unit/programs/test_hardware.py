@@ -17,6 +17,7 @@ from devicemanager.node.supervisor import Supervisor
 from devicemanager.programs import hardware
 from devicemanager.settings.loading import load
 from devicemanager.settings.node import DetectSettings, MonitorSettings, ServeSettings
+from devicemanager.settings.process import environment_of_collectors
 from tests.standins import acme
 
 NVIDIA, AMD = "10de", "1002"
@@ -185,7 +186,7 @@ def test_a_collector_process_is_bounded_by_the_settings_and_marked() -> None:
     options = hardware.supervisor(settings, "nvidia", 15.0, store)._options
 
     assert options.usage == UsageLimits(96 << 20, 512)
-    assert options.environment == dict(os.environ)
+    assert options.environment == environment_of_collectors()
 
 
 def test_a_name_that_is_nearly_that_of_a_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
