@@ -165,9 +165,8 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _end_of(file: Path) -> datetime:
-    content = file.read_bytes()
     try:
-        return not_after(content)
+        return not_after(file.read_bytes())
     except ValueError as error:
         raise ValueError(f"{file}: does not begin with a certificate in PEM") from error
 
@@ -185,8 +184,8 @@ def _make(pair: Callable[[], PemPair], options: argparse.Namespace, folder: Path
 
 
 def _parser() -> argparse.ArgumentParser:
-    description = "Make certificates for a demo or a small installation, and say when one ends."
-    parser = ArgumentParser(prog="python -m devicemanager.tls.certificates", description=description)
+    what = "Make certificates for a demo or a small installation, and say when one ends."
+    parser = ArgumentParser(prog="python -m devicemanager.tls.certificates", description=what)
     commands = parser.add_subparsers(dest="what", required=True)
     one = commands.add_parser("self-signed", help="print a self-signed serving pair")
     one.add_argument(
@@ -228,11 +227,9 @@ def _common_name(written: str) -> str:
 def _authority_in(directory: Path) -> Authority:
     certificate, key = directory / "ca.crt", directory / "ca.key"
     try:
-        pair = PemPair(certificate.read_bytes(), key.read_bytes())
+        return Authority.load(PemPair(certificate.read_bytes(), key.read_bytes()))
     except FileNotFoundError as error:
         raise ValueError(f"{error.filename}: no such file; make the authority first") from error
-    try:
-        return Authority.load(pair)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{certificate} and {key}: not an authority that was made here") from error
 
