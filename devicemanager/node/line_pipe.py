@@ -152,12 +152,38 @@ class LinePipe(asyncio.Protocol):
         self._news.set()
 
 
+class _Pipe:
+    """A descriptor that is closed once. uvloop closes it by itself, and this object after that.
+
+    A second ``close`` of the number may meet what another thread has opened meanwhile, and its EBADF would take the
+    place of a cancellation.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._file = _file(descriptor)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            if _file(self._descriptor) == self._file:
+                os.close(self._descriptor)
+
+
+def _file(descriptor: int) -> tuple[int, int]:
+    """What a descriptor stands for: device and inode."""
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 async def connect(descriptor: int, protocol: Callable[[], P]) -> P:
     """Have a protocol read from a pipe, whose descriptor is closed with it, and also when this fails."""
-    pipe = os.fdopen(descriptor, "rb", buffering=0)
+    pipe = _Pipe(descriptor)
     try:
         _, connected = await asyncio.get_running_loop().connect_read_pipe(protocol, pipe)
     except BaseException:

@@ -6,6 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from devicemanager.clock import SystemClock
@@ -13,6 +14,7 @@ from devicemanager.model.accelerator import CollectorState
 from devicemanager.node.supervisor import Supervisor
 from devicemanager.node.supervisor_options import SupervisorOptions
 from tests.faults.conftest import FAKE, WatchedStore
+from tests.timing import until
 
 uvloop = pytest.importorskip("uvloop")
 
@@ -63,3 +65,27 @@ def test_faults_on_uvloop(tmp_path: Path, mode: str, state: CollectorState, answ
 
 async def _run(supervisor: Supervisor) -> None:
     await supervisor.run()
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_it_ends_whenever_it_is_told_to_while_a_process_is_being_started(tmp_path: Path, turns: int) -> None:
+    def children() -> set[int]:
+        return {child.pid for child in psutil.Process().children()}
+
+    before = children()
+
+    async def scenario() -> None:
+        clock = SystemClock()
+        command = [sys.executable, "-I", "-S", str(FAKE), "Steady", "--control", str(tmp_path / "control")]
+        options = SupervisorOptions(manufacturer="nvidia", period_s=0.3, command=command)
+        running = asyncio.create_task(_run(Supervisor(options, WatchedStore(0.3, clock), clock)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        done, _ = await asyncio.wait([running], timeout=10)
+        assert done
+        assert running.cancelled()
+        await until(lambda: children() <= before)  # uvloop has heard of the end of the process that it killed
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())

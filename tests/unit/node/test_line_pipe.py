@@ -201,3 +201,30 @@ async def test_a_descriptor_that_is_no_pipe_is_closed() -> None:
     descriptor = os.open("/", os.O_RDONLY)
     with pytest.raises((ValueError, OSError)):
         await LinePipe.connect(descriptor)
+
+
+@on_both_loops
+async def test_a_connection_that_is_given_up_closes_its_descriptor_and_says_nothing_else() -> None:
+    reading, writing = os.pipe()
+    connecting = asyncio.create_task(LinePipe.connect(reading))
+    await asyncio.sleep(0)
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    await asyncio.sleep(0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(reading)
+    os.close(writing)
+
+
+@on_both_loops
+async def test_a_descriptor_is_closed_once_and_its_number_left_to_whoever_has_it_next() -> None:
+    reading, writing = os.pipe()
+    pipe = line_pipe._Pipe(reading)
+    os.close(reading)
+    another = os.open(os.devnull, os.O_RDONLY)
+    assert another == reading
+    pipe.close()
+    assert os.fstat(another)
+    for descriptor in (another, writing):
+        os.close(descriptor)
