@@ -4,6 +4,7 @@ Nothing here reads the environment: it is handed in.
 """
 
 import difflib
+import functools
 import importlib
 import pkgutil
 from collections import Counter
@@ -200,13 +201,20 @@ def _unknown(found: _Collected, word: str, known: Mapping[str, Setting], shown: 
 
 def _of_another_command(key: str) -> Setting | None:
     """The setting with this key that some command has."""
+    return _settings_of_all_commands().get(key)
+
+
+@functools.cache
+def _settings_of_all_commands() -> Mapping[str, Setting]:
     models = [Settings]
     for module in pkgutil.iter_modules(devicemanager.settings.__path__, "devicemanager.settings."):
         importlib.import_module(module.name)
     for model in models:
         models += model.__subclasses__()
-    everything = (setting for model in models for setting in settings_of(model) if not setting.spec.positional)
-    return next((setting for setting in everything if setting.key == key and setting.name != "config"), None)
+    everything = (setting for model in reversed(models) for setting in settings_of(model))
+    return {
+        setting.key: setting for setting in everything if not setting.spec.positional and setting.name != "config"
+    }
 
 
 def _validate(
