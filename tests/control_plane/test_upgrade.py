@@ -14,6 +14,8 @@ from tests.chart.previous import previous_tree
 from tests.control_plane.cluster import ControlPlane, Object
 from tests.control_plane.release import GROUP, NAMESPACE, RELEASE, VALUES, WORKER, flags, helm
 
+DEVICE_MANAGER = f"{RELEASE}-device-manager-simulated"
+
 WITHOUT_DEFINITION = {**VALUES, "instanceCrd.create": "false"}
 """It stays when its release goes, and another test's release may own it."""
 
@@ -41,15 +43,17 @@ def found(cluster: ControlPlane, kind: str, name: str) -> Object:
     return it
 
 
-def budget(cluster: ControlPlane) -> set[str]:
-    """What the disruption budget says."""
-    return set(found(cluster, "poddisruptionbudget", WORKER)["spec"]) - {"selector"}
-
-
-def roles(cluster: ControlPlane) -> set[str]:
-    """Names of the release's cluster-wide roles."""
+def names(cluster: ControlPlane, kind: str) -> set[str]:
+    """Of the release's objects of a kind."""
     selector = f"app.kubernetes.io/instance={RELEASE}"
-    return set(cluster.kubectl("get", "clusterroles", "-l", selector, "-o", "name").split())
+    return set(cluster.kubectl("get", kind, "-A", "-l", selector, "-o", "name").split())
+
+
+def memory_limit(cluster: ControlPlane) -> str:
+    """Of a device manager."""
+    (container,) = found(cluster, "daemonset", DEVICE_MANAGER)["spec"]["template"]["spec"]["containers"]
+    limit: str = container["resources"]["limits"]["memory"]
+    return limit
 
 
 @pytest.mark.usefixtures("installed")
@@ -57,24 +61,20 @@ def test_each_way_leaves_what_its_chart_asks_for_and_nothing_of_the_other(
     cluster: ControlPlane, binary: Helm
 ) -> None:
     def identities() -> dict[tuple[str, str], str]:
-        kinds = (("deployment", WORKER), ("daemonset", f"{RELEASE}-device-manager-simulated"), ("service", WORKER))
+        kinds = (("deployment", WORKER), ("daemonset", DEVICE_MANAGER), ("service", WORKER))
         return {of: found(cluster, *of)["metadata"]["uid"] for of in (*kinds, ("apiservice", f"v1.{GROUP}"))}
 
-    before, earlier_roles = identities(), roles(cluster)
-    assert budget(cluster) == {"minAvailable"}
+    before, earlier_roles = identities(), names(cluster, "clusterroles")
+    assert (names(cluster, "networkpolicies"), memory_limit(cluster)) == (set(), "192Mi")
     for _ in range(2):
-        helm(cluster, binary, "upgrade", RELEASE, str(CHART), "--reuse-values")
-        assert budget(cluster) == {"maxUnavailable"}
-        assert roles(cluster).isdisjoint(earlier_roles)
-        owner = found(cluster, "apiservice", f"v1.{GROUP}")["metadata"]["labels"]["devicemanager.gpustack.ai/owner"]
-        (container,) = found(cluster, "deployment", WORKER)["spec"]["template"]["spec"]["containers"]
-        assert f"--api-service-owner={owner}" in container["args"]
-        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        helm(cluster, binary, "upgrade", RELEASE, str(CHART), "--reset-values", *flags(WITHOUT_DEFINITION))
+        (policy,) = names(cluster, "networkpolicies")
+        assert "device-manager" in policy
+        assert memory_limit(cluster) == "480Mi"
+        assert names(cluster, "clusterroles") == earlier_roles
         assert identities() == before
 
         helm(cluster, binary, "rollback", RELEASE, "1")
-        assert budget(cluster) == {"minAvailable"}
-        assert roles(cluster) == earlier_roles
-        (container,) = found(cluster, "deployment", WORKER)["spec"]["template"]["spec"]["containers"]
-        assert not [word for word in container["args"] if word.startswith("--api-service-owner")]
+        assert (names(cluster, "networkpolicies"), memory_limit(cluster)) == (set(), "192Mi")
+        assert names(cluster, "clusterroles") == earlier_roles
         assert identities() == before
