@@ -73,6 +73,7 @@ async def test_stopping_leaves_no_process(supervise: Supervise, mode: str) -> No
 async def test_stopping_does_not_wait_for_a_stuck_process(supervise: Supervise) -> None:
     async with supervise("HangOpen") as run:
         await _started(run, 1)
+        await until(lambda: run.supervisor._launcher._alive)  # one that is still being started ends with its start
         async with asyncio.timeout(DEADLINE_S):
             await run.stop()
         (stuck,) = run.pids
